@@ -1,0 +1,97 @@
+/*
+ * base.h: what every room of the library stands on. No file outside src/base
+ * needs more than this header and muonium.h from here.
+ */
+#ifndef MU_BASE_H
+#define MU_BASE_H
+
+#include "muonium.h"
+
+#if defined(__GNUC__)
+#define MU_PRINTF(format, first) __attribute__((format(printf, format, first)))
+#else
+#define MU_PRINTF(format, first)
+#endif
+
+/* ---- status.c: errors ---- */
+
+/* Record the message of this thread and return `status`, so that a check reads
+ *     if (steps < 1) return mu_fail(MUONIUM_INVALID, "steps is %d: ...", steps);
+ * Numbers are formatted independently of the locale. */
+muonium_status mu_fail(muonium_status status, const char *format, ...) MU_PRINTF(2, 3);
+
+/* ---- size: sums and products of sizes that report overflow ---- */
+
+/* *out = a * b (a + b); false if it does not fit, and *out is then undefined. */
+static inline bool mu_mul(size_t a, size_t b, size_t *out)
+{
+    return !__builtin_mul_overflow(a, b, out);
+}
+
+static inline bool mu_add(size_t a, size_t b, size_t *out)
+{
+    return !__builtin_add_overflow(a, b, out);
+}
+
+/* The smallest multiple of `unit` that is >= n. For sizes known to be small. */
+static inline size_t mu_round_up(size_t n, size_t unit)
+{
+    return (n + unit - 1) / unit * unit;
+}
+
+/* ---- memory.c: the allocator hook ---- */
+
+#define MU_ALIGNMENT 64 /* of all memory that mu_alloc returns: a cache line, an AVX-512 vector */
+
+void *mu_alloc(size_t bytes); /* NULL on failure, without a message */
+void *mu_alloc_zeroed(size_t bytes);
+void mu_free(void *memory); /* NULL is allowed */
+
+/* ---- pool.c: one thread pool per process ---- */
+
+/* One of `count` independent pieces of work. `lane` tells concurrent calls
+ * apart: it is below the number of lanes of the run, and no two calls that run
+ * at the same time share it, so it can index private scratch memory. */
+typedef void mu_task(void *context, size_t index, unsigned lane);
+
+/* Run task(context, 0..count-1) on at most `max_lanes` threads, the caller's
+ * included, and return when all are done. Pieces are handed out in order, one
+ * by one. Within a task, or when the pool is busy with another caller, or in a
+ * child after fork, everything runs in the calling thread as lane 0, so a run
+ * may be nested and never deadlocks. Memory written before the call is visible
+ * to the pieces, and what they write to the caller after it. */
+void mu_pool_run(mu_task *task, void *context, size_t count, unsigned max_lanes);
+
+/* The number of lanes that a run of unlimited width would have if started now
+ * by this thread: 1 inside a task. */
+unsigned mu_pool_lanes(void);
+
+/* ---- environment.c: the caller's floating-point environment ---- */
+
+typedef struct mu_fenv {
+    unsigned saved;
+} mu_fenv;
+
+/* Round to nearest, denormals on, exceptions masked, until mu_fenv_leave. Every
+ * public function that computes brackets its work in these; pool threads run
+ * under the same settings. */
+mu_fenv mu_fenv_enter(void);
+void mu_fenv_leave(mu_fenv environment);
+
+/* ---- cpu.c: what the processor can do ---- */
+
+typedef enum mu_isa { MU_ISA_PORTABLE = 0, MU_ISA_AVX2 = 1, MU_ISA_AVX512 = 2 } mu_isa;
+
+typedef struct mu_cpu {
+    mu_isa best;             /* the most capable that CPU and operating system offer */
+    size_t l1_bytes;         /* data caches per core; usual values where unknown */
+    size_t l2_bytes;
+    const char *features;    /* names, separated by spaces */
+} mu_cpu;
+
+const mu_cpu *mu_cpu_detect(void); /* cached; never fails */
+
+/* The value of MUONIUM_CPU as read once per process; NULL if unset or empty. */
+const char *mu_cpu_override(void);
+
+#endif

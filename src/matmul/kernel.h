@@ -1,0 +1,105 @@
+/*
+ * kernel.h: the contract between the products (product.c) and the code that is
+ * written once per instruction set (kernels/).
+ *
+ * A kernel works in one real type T, f32 or f64. A product C = A B is cut into
+ * tiles of mr x nr elements of C, and the sum over k into blocks of at most kc.
+ * Both operands are packed so that a tile reads memory straight ahead:
+ *
+ *      A, panel of mr rows                 B, panel of nr columns
+ *      step 0: a(0,0) a(1,0) .. a(mr-1,0)  step 0: b(0,0) b(0,1) .. b(0,nr-1)
+ *      step 1: a(0,1) a(1,1) .. a(mr-1,1)  step 1: b(1,0) b(1,1) .. b(1,nr-1)
+ *      ...                                 ...
+ *
+ * Seen so, the two differ only in width: both are `width` lanes by k steps, a
+ * lane being a row of A or a column of B. Lanes beyond the matrix hold zeros,
+ * so a tile always computes whole and only its store heeds the edge.
+ *
+ * Summation order, on which bit-identical results rest: within a block the
+ * products are added in order of k onto zero, each by one fused multiply-add
+ * (portable: a multiplication and an addition); blocks are added in order of k.
+ * Neither the place of an element in its tile, nor the tile variant, nor
+ * threads change that.
+ */
+#ifndef MU_KERNEL_H
+#define MU_KERNEL_H
+
+#include "base/base.h"
+
+#define MU_BLOCK 96 /* every kernel's mr and nr divide it: diagonal tiles end with their block */
+
+/* Lanes by steps of scale * data + other_scale * other + shift * I, to be packed. */
+typedef struct mu_lanes {
+    const void *data; /* lane 0, step 0; any element alignment that dtype has */
+    muonium_dtype dtype;
+    ptrdiff_t lane_stride; /* in elements; any sign */
+    ptrdiff_t step_stride;
+    double scale;
+    const void *other;  /* NULL, or of type T with the strides of data, one of them being 1 */
+    double other_scale; /* then data is of type T too */
+    double shift;       /* added where lane index - step index == diagonal */
+    ptrdiff_t diagonal;
+} mu_lanes;
+
+/* A rectangle of a matrix in memory. */
+typedef struct mu_block {
+    void *data; /* its element (0, 0) */
+    muonium_dtype dtype;
+    ptrdiff_t row_stride;
+    ptrdiff_t col_stride;
+    size_t rows;
+    size_t cols;
+} mu_block;
+
+/* What one pass over a row finds. */
+typedef struct mu_row_stats {
+    double sum_squares; /* of all elements times `scale`, in double */
+    double largest;     /* magnitude, unscaled; NaN or infinity if the row has any */
+} mu_row_stats;
+
+typedef struct mu_kernel {
+    const char *name;
+    mu_isa isa;
+    muonium_dtype type; /* T: MUONIUM_F32 or MUONIUM_F64 */
+    size_t mr, nr, kc;
+
+    /* c (rows x cols, ldc elements apart, unit column stride) = [c +] sum over k of
+     * a_panel * b_panel. rows <= mr and cols <= nr. Without `accumulate` c is not
+     * read. Reads k*mr and k*nr elements, aligned to 64 bytes at panel starts. */
+    void (*tile)(size_t k, const void *a, const void *b, void *c, ptrdiff_t ldc, size_t rows,
+                 size_t cols, bool accumulate);
+
+    /* Pack `lanes` <= width lanes (mr for _a, nr for _b) of `steps` steps. Writes
+     * width * steps elements, reads nothing outside the source. */
+    void (*pack_a)(const mu_lanes *source, size_t lanes, size_t steps, void *packed);
+    void (*pack_b)(const mu_lanes *source, size_t lanes, size_t steps, void *packed);
+
+    /* Copy the part of c below the diagonal that lies in rows [i0, i1) and columns
+     * [j0, j1) to the mirrored place above. */
+    void (*mirror)(void *c, ptrdiff_t ldc, size_t i0, size_t i1, size_t j0, size_t j1);
+
+    /* Convert a rectangle to T (dense rows, ld apart), or T to it: rounded once, to
+     * nearest even. */
+    void (*load)(const mu_block *from, void *to, size_t ld);
+    void (*store)(const void *from, size_t ld, const mu_block *to);
+
+    /* One row of n elements of type T, consecutive. */
+    mu_row_stats (*row_stats)(const void *row, size_t n, double scale);
+    double (*row_abs_sum)(const void *row, size_t n);
+    void (*row_scale)(void *row, size_t n, double factor);
+    /* row = round(row) to a half type (T = f32), as storing and loading it would. */
+    void (*row_round)(void *row, size_t n, muonium_dtype half);
+    /* to = round(alpha * round(to) + beta * from): see the half modes. */
+    void (*row_combine)(void *to, double alpha, const void *from, double beta, size_t n,
+                        muonium_dtype half);
+} mu_kernel;
+
+/* The kernel in use for a real type, MUONIUM_F32 or MUONIUM_F64; chosen once per
+ * process from the CPU and MUONIUM_CPU. */
+muonium_status mu_kernel_choose(muonium_dtype type, const mu_kernel **kernel);
+
+/* All kernels compiled in, from 0; NULL past the last. Those above the CPU's
+ * instruction set must not be called. */
+const mu_kernel *mu_kernel_at(size_t index);
+
+#endif

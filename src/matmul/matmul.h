@@ -1,0 +1,63 @@
+/*
+ * matmul.h: the three products of the iteration.
+ *
+ *     gram    C = X X^T                symmetric: one triangle computed, then mirrored
+ *     symmul  C = A B                  A, B symmetric and commuting: one triangle
+ *     apply   Y = A X
+ *
+ * Every operand may be a combination s*M + t*N + d*I formed while it is packed,
+ * at no cost of its own. That is how the products do what others do in an
+ * epilogue: b*R + c*R^2 is the product (c*R + b*I) R, and a*X + Z X is
+ * (Z + a*I) X. No result is read back, and kernels stay plain.
+ *
+ * Parallel over tiles of the result only, so threads never change a bit.
+ */
+#ifndef MU_MATMUL_H
+#define MU_MATMUL_H
+
+#include "matmul/kernel.h"
+
+typedef struct mu_operand {
+    const void *data; /* M */
+    muonium_dtype dtype;
+    ptrdiff_t row_stride; /* in elements */
+    ptrdiff_t col_stride;
+    double scale;       /* s */
+    const void *other;  /* N: NULL, or like M, both of the kernel's type with unit col_stride */
+    double other_scale; /* t */
+    double shift;       /* d */
+} mu_operand;
+
+/* The operand s*M + d*I for a matrix of the kernel's type in our own layout. */
+mu_operand mu_operand_of(const mu_kernel *kernel, const void *data, size_t ld, double scale,
+                         double shift);
+
+/* Distance between rows of our own matrices with n columns: whole cache lines, and
+ * not a multiple of the page size, which would put a column into a few cache sets. */
+size_t mu_leading(const mu_kernel *kernel, size_t n);
+
+/* Bytes of scratch that each product of this shape (m x n, m x m) needs on up to
+ * `lanes` threads; false if that does not fit into a size_t. */
+bool mu_matmul_scratch(const mu_kernel *kernel, size_t m, size_t n, unsigned lanes, size_t *bytes);
+
+typedef struct mu_matmul {
+    const mu_kernel *kernel;
+    unsigned lanes; /* threads to use at most */
+    void *scratch;  /* aligned to MU_ALIGNMENT */
+} mu_matmul;
+
+/* c: m x m, rows ldc apart; must not overlap the operands. */
+void mu_gram(const mu_matmul *with, size_t m, size_t n, const mu_operand *x, void *c, size_t ldc);
+void mu_symmul(const mu_matmul *with, size_t m, const mu_operand *a, const mu_operand *b, void *c,
+               size_t ldc);
+
+/* y: m x n, rows ldy apart; may be the memory of x if it has the same strides. */
+void mu_apply(const mu_matmul *with, size_t m, size_t n, const mu_operand *a, const mu_operand *x,
+              void *y, size_t ldy);
+
+/* Floating-point operations of each, counting one triangle where that is enough. */
+double mu_gram_flops(size_t m, size_t n);
+double mu_symmul_flops(size_t m);
+double mu_apply_flops(size_t m, size_t n);
+
+#endif
