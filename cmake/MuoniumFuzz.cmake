@@ -1,0 +1,19 @@
+# Every fuzz/fuzz_*.c is one libFuzzer program of the same name, linked with a
+# library that is instrumented too (configure with MUONIUM_SANITIZE).
+
+if(NOT CMAKE_C_COMPILER_ID MATCHES "Clang")
+    message(FATAL_ERROR "MUONIUM_FUZZ needs clang: configure with CC=clang")
+endif()
+file(GLOB fuzz_sources CONFIGURE_DEPENDS fuzz/fuzz_*.c)
+if(NOT fuzz_sources)
+    message(FATAL_ERROR "MUONIUM_FUZZ is on but there is no fuzz/fuzz_*.c")
+endif()
+target_compile_options(muonium-objects PRIVATE -fsanitize=fuzzer-no-link)
+foreach(source ${fuzz_sources})
+    get_filename_component(name ${source} NAME_WE)
+    add_executable(${name} ${source})
+    target_include_directories(${name} PRIVATE include src)
+    target_compile_options(${name} PRIVATE -fsanitize=fuzzer)
+    target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+    target_link_libraries(${name} PRIVATE muonium-flags muonium-static)
+endforeach()

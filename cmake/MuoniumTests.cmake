@@ -1,0 +1,62 @@
+# Every tests/test_*.c is a cmocka program and one test; every tests/test_*.py
+# is one test under pytest; the scripts in tools/ that check the tree and the
+# built libraries are tests labelled "gate".
+
+find_package(PkgConfig REQUIRED)
+pkg_check_modules(CMOCKA REQUIRED IMPORTED_TARGET cmocka)
+find_path(LAPACKE_INCLUDE_DIR lapacke.h PATH_SUFFIXES openblas REQUIRED)
+find_library(LAPACKE_LIBRARY lapacke REQUIRED)
+find_library(LAPACK_LIBRARY lapack REQUIRED)
+find_library(BLAS_LIBRARY blas REQUIRED)
+set(MUONIUM_PYTHON /usr/bin/python3 CACHE FILEPATH "The Python that has numpy and pytest")
+
+# The reference libraries run on one thread: their threads would compete with
+# those under test, and the thread sanitizer does not understand them.
+set(test_environment
+    MUONIUM_BUILD_DIR=${PROJECT_BINARY_DIR}
+    MUONIUM_SOURCE_DIR=${PROJECT_SOURCE_DIR}
+    OPENBLAS_NUM_THREADS=1
+    PYTHONDONTWRITEBYTECODE=1)
+
+function(muonium_add_test name label)
+    add_test(NAME ${name} COMMAND ${ARGN} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+    set_tests_properties(${name} PROPERTIES
+        LABELS ${label} TIMEOUT 300 ENVIRONMENT "${test_environment}")
+endfunction()
+
+# ---- C ----
+
+add_library(muonium-test OBJECT tests/test.c)
+target_include_directories(muonium-test PRIVATE include)
+target_link_libraries(muonium-test PRIVATE muonium-flags PkgConfig::CMOCKA)
+
+file(GLOB test_programs CONFIGURE_DEPENDS tests/test_*.c)
+foreach(source ${test_programs})
+    get_filename_component(name ${source} NAME_WE)
+    add_executable(${name} ${source} $<TARGET_OBJECTS:muonium-test>)
+    set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+    target_include_directories(${name} PRIVATE include src tests)
+    target_include_directories(${name} SYSTEM PRIVATE ${LAPACKE_INCLUDE_DIR})
+    target_link_libraries(${name} PRIVATE muonium-flags muonium-static PkgConfig::CMOCKA
+        ${LAPACKE_LIBRARY} ${LAPACK_LIBRARY} ${BLAS_LIBRARY} m)
+    muonium_add_test(${name} c $<TARGET_FILE:${name}>)
+endforeach()
+
+# ---- Python ----
+
+# An uninstrumented interpreter can load a library with gcc's address sanitizer
+# if the runtime comes first, and with no other. It keeps memory to the end by
+# design, so leaks are looked for in the C tests alone.
+file(GLOB python_tests CONFIGURE_DEPENDS tests/test_*.py)
+if(MUONIUM_SANITIZE MATCHES "address" AND CMAKE_C_COMPILER_ID STREQUAL "GNU")
+    execute_process(COMMAND ${CMAKE_C_COMPILER} -print-file-name=libasan.so
+        OUTPUT_VARIABLE asan_runtime OUTPUT_STRIP_TRAILING_WHITESPACE)
+    set(python_environment LD_PRELOAD=${asan_runtime} ASAN_OPTIONS=detect_leaks=0)
+elseif(MUONIUM_SANITIZE)
+    set(python_tests)
+endif()
+foreach(source ${python_tests})
+    get_filename_component(name ${source} NAME)
+    muonium_add_test(${name} python ${MUONIUM_PYTHON} -m pytest -q -p no:cacheprovider ${source})
+    set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT ${python_environment})
+endforeach()
