@@ -7,10 +7,14 @@
 
 #include "muonium.h"
 
+#if !defined(__x86_64__)
+#include <fenv.h>
+#endif
+
 #if defined(__GNUC__)
-#define MU_PRINTF(format, first) __attribute__((format(printf, format, first)))
+#define MU_PRINTF(text, first) __attribute__((format(printf, text, first)))
 #else
-#define MU_PRINTF(format, first)
+#define MU_PRINTF(text, first)
 #endif
 
 /* ---- status.c: errors ---- */
@@ -43,7 +47,7 @@ static inline size_t mu_round_up(size_t n, size_t unit)
 
 #define MU_ALIGNMENT 64 /* of all memory that mu_alloc returns: a cache line, an AVX-512 vector */
 
-void *mu_alloc(size_t bytes); /* NULL on failure, without a message */
+void *mu_alloc(size_t bytes); /* NULL on failure, without a message; never for 0 bytes alone */
 void *mu_alloc_zeroed(size_t bytes);
 void mu_free(void *memory); /* NULL is allowed */
 
@@ -56,25 +60,31 @@ typedef void mu_task(void *context, size_t index, unsigned lane);
 
 /* Run task(context, 0..count-1) on at most `max_lanes` threads, the caller's
  * included, and return when all are done. Pieces are handed out in order, one
- * by one. Within a task, or when the pool is busy with another caller, or in a
- * child after fork, everything runs in the calling thread as lane 0, so a run
- * may be nested and never deadlocks. Memory written before the call is visible
- * to the pieces, and what they write to the caller after it. */
+ * by one. Within a task, or when the pool is busy with another caller,
+ * everything runs in the calling thread as lane 0, so a run may be nested and
+ * never deadlocks. Memory written before the call is visible to the pieces, and
+ * what they write to the caller after it. A child that a task forks must not
+ * return from that task. */
 void mu_pool_run(mu_task *task, void *context, size_t count, unsigned max_lanes);
 
-/* The number of lanes that a run of unlimited width would have if started now
- * by this thread: 1 inside a task. */
+/* The most lanes that a run started now by this thread can have: 1 inside a
+ * task, else the number of threads in force. The number may change at any time,
+ * so pass as `max_lanes` the value that scratch memory was sized by. */
 unsigned mu_pool_lanes(void);
 
 /* ---- environment.c: the caller's floating-point environment ---- */
 
 typedef struct mu_fenv {
-    unsigned saved;
+#if defined(__x86_64__)
+    unsigned saved; /* MXCSR in the low half, the x87 control word in the high one */
+#else
+    fenv_t saved;
+#endif
 } mu_fenv;
 
 /* Round to nearest, denormals on, exceptions masked, until mu_fenv_leave. Every
  * public function that computes brackets its work in these; pool threads run
- * under the same settings. */
+ * under the same settings. Exception flags raised in between are dropped. */
 mu_fenv mu_fenv_enter(void);
 void mu_fenv_leave(mu_fenv environment);
 
