@@ -37,7 +37,7 @@ typedef struct mu_lanes {
     double scale;
     const void *other;  /* NULL, or of type T with the strides of data, one of them being 1 */
     double other_scale; /* then data is of type T too */
-    double shift;       /* added where lane index - step index == diagonal */
+    double shift;       /* added where step == lane + diagonal */
     ptrdiff_t diagonal;
 } mu_lanes;
 

@@ -1,0 +1,103 @@
+/*
+ * blas.c: see blas.h. A CBLAS library takes plain matrices, so operands that are
+ * combinations are formed in scratch memory first.
+ */
+#ifdef MUONIUM_WITH_BLAS
+
+#include "matmul/blas.h"
+
+#include <cblas.h>
+#include <limits.h>
+#include <string.h>
+
+bool mu_blas_selected(void)
+{
+    const char *choice = mu_cpu_override();
+    return choice && strcmp(choice, "blas") == 0;
+}
+
+bool mu_blas_scratch(const mu_kernel *kernel, size_t m, size_t n, size_t *bytes)
+{
+    size_t elements, wide = m > n ? m : n;
+    return wide <= INT_MAX && mu_add(m, wide, &elements) && mu_mul(elements, m, &elements) &&
+           mu_mul(elements, muonium_dtype_size(kernel->type), bytes);
+}
+
+/* The operand as a dense rows x cols matrix of the kernel's type. */
+static void *form(const mu_kernel *kernel, const mu_operand *o, size_t rows, size_t cols,
+                  void *dense)
+{
+    mu_block block = {(void *)(uintptr_t)o->data, o->dtype, o->row_stride, o->col_stride,
+                      rows, cols};
+    kernel->load(&block, dense, cols);
+    for (size_t i = 0; i < rows; i++) {
+        for (size_t j = 0; j < cols; j++) {
+            size_t at = i * cols + j;
+            ptrdiff_t from = (ptrdiff_t)i * o->row_stride + (ptrdiff_t)j * o->col_stride;
+            double shift = i == j ? o->shift : 0;
+            if (kernel->type == MUONIUM_F32) {
+                float *x = dense;
+                const float *other = o->other;
+                float sum = x[at] * (float)o->scale;
+                sum += other ? other[from] * (float)o->other_scale : 0;
+                x[at] = sum + (float)shift;
+            } else {
+                double *x = dense;
+                const double *other = o->other;
+                double sum = x[at] * o->scale;
+                sum += other ? other[from] * o->other_scale : 0;
+                x[at] = sum + shift;
+            }
+        }
+    }
+    return dense;
+}
+
+static void multiply(const mu_kernel *kernel, size_t m, size_t n, const void *a, const void *b,
+                     void *c, size_t ldc)
+{
+    int im = (int)m, in = (int)n;
+    if (kernel->type == MUONIUM_F32) {
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, im, in, im, 1, a, im, b, in, 0, c,
+                    (int)ldc);
+    } else {
+        cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, im, in, im, 1, a, im, b, in, 0, c,
+                    (int)ldc);
+    }
+}
+
+void mu_blas_gram(const mu_matmul *with, size_t m, size_t n, const mu_operand *x, void *c,
+                  size_t ldc)
+{
+    const void *dense = form(with->kernel, x, m, n, with->scratch);
+    if (with->kernel->type == MUONIUM_F32) {
+        cblas_ssyrk(CblasRowMajor, CblasLower, CblasNoTrans, (int)m, (int)n, 1, dense, (int)n, 0,
+                    c, (int)ldc);
+    } else {
+        cblas_dsyrk(CblasRowMajor, CblasLower, CblasNoTrans, (int)m, (int)n, 1, dense, (int)n, 0,
+                    c, (int)ldc);
+    }
+    with->kernel->mirror(c, (ptrdiff_t)ldc, 0, m, 0, m);
+}
+
+void mu_blas_symmul(const mu_matmul *with, size_t m, const mu_operand *a, const mu_operand *b,
+                    void *c, size_t ldc)
+{
+    mu_blas_apply(with, m, m, a, b, c, ldc);
+    with->kernel->mirror(c, (ptrdiff_t)ldc, 0, m, 0, m);
+}
+
+void mu_blas_apply(const mu_matmul *with, size_t m, size_t n, const mu_operand *a,
+                   const mu_operand *x, void *y, size_t ldy)
+{
+    const mu_kernel *kernel = with->kernel;
+    char *left = with->scratch;
+    char *right = left + m * m * muonium_dtype_size(kernel->type);
+    multiply(kernel, m, n, form(kernel, a, m, m, left), form(kernel, x, m, n, right), y, ldy);
+}
+
+#else
+
+typedef int mu_no_blas_here; /* a translation unit must not be empty */
+
+#endif

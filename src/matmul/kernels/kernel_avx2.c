@@ -1,0 +1,45 @@
+/*
+ * kernel_avx2.c: the kernels for x86-64 with AVX2, FMA and F16C. Of 16 registers 12 hold
+ * sums, two a row of B; the broadcasts of A come from memory.
+ */
+#if defined(__x86_64__)
+
+#include "matmul/kernels/vector_avx2.h"
+#include "matmul/kernels/kernels.h"
+
+#define T float
+#define T_DTYPE MUONIUM_F32
+#define T_BITS 32
+#define VEC(op) vf_##op
+#define VL 8
+#define MR 6
+#define KC 256
+#define NAME(f) f##_f32
+#include "matmul/kernels/kernel_template.h"
+const mu_kernel mu_kernel_avx2_f32_6x16 = MU_KERNEL(MU_ISA_AVX2, "avx2_f32_6x16");
+
+#undef T
+#undef T_DTYPE
+#undef T_BITS
+#undef VEC
+#undef VL
+#undef MR
+#undef KC
+#undef NAME
+
+#define T double
+#define T_DTYPE MUONIUM_F64
+#define T_BITS 64
+#define VEC(op) vd_##op
+#define VL 4
+#define MR 6
+#define KC 256
+#define NAME(f) f##_f64
+#include "matmul/kernels/kernel_template.h"
+const mu_kernel mu_kernel_avx2_f64_6x8 = MU_KERNEL(MU_ISA_AVX2, "avx2_f64_6x8");
+
+#else
+
+typedef int mu_no_kernel_here; /* a translation unit must not be empty */
+
+#endif

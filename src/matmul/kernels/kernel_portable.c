@@ -1,0 +1,36 @@
+/*
+ * kernel_portable.c: the kernels for any CPU.
+ */
+#include "matmul/kernels/vector_portable.h"
+#include "matmul/kernels/kernels.h"
+
+#define T float
+#define T_DTYPE MUONIUM_F32
+#define T_BITS 32
+#define VEC(op) vf_##op
+#define VL 4
+#define MR 4
+#define KC 256
+#define NAME(f) f##_f32
+#include "matmul/kernels/kernel_template.h"
+const mu_kernel mu_kernel_portable_f32_4x8 = MU_KERNEL(MU_ISA_PORTABLE, "portable_f32_4x8");
+
+#undef T
+#undef T_DTYPE
+#undef T_BITS
+#undef VEC
+#undef VL
+#undef MR
+#undef KC
+#undef NAME
+
+#define T double
+#define T_DTYPE MUONIUM_F64
+#define T_BITS 64
+#define VEC(op) vd_##op
+#define VL 2
+#define MR 4
+#define KC 256
+#define NAME(f) f##_f64
+#include "matmul/kernels/kernel_template.h"
+const mu_kernel mu_kernel_portable_f64_4x4 = MU_KERNEL(MU_ISA_PORTABLE, "portable_f64_4x4");

@@ -1,0 +1,559 @@
+/*
+ * kernel_template.h: the body of a kernel, included once per instruction set and
+ * real type by the files beside it. No include guard, on purpose. Parameters:
+ *
+ *   T             float or double
+ *   T_DTYPE       MUONIUM_F32 or MUONIUM_F64
+ *   T_BITS        32 or 64
+ *   VEC(op)       the vector vocabulary: VEC(t) the type and, as functions,
+ *                 load, store (unaligned), set1, zero, add, mul,
+ *                 fma(a, b, c) = a*b + c, transpose(VL vectors),
+ *                 widen(dtype, source) and, for f32, narrow(vector, half dtype, target)
+ *   VL            elements of T per vector
+ *   MR            rows of a tile; NR = 2*VL columns
+ *   KC            longest block of k
+ *   NAME(f)       f with the suffix of this instantiation
+ *
+ * Tested combinations: those in the files beside this one and no others.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "base/half.h"
+#include "matmul/kernel.h"
+
+#define V VEC(t)
+#define NR (2 * VL)
+
+_Static_assert(MU_BLOCK % MR == 0 && MU_BLOCK % NR == 0, "tiles must end with their block");
+_Static_assert(MR <= NR, "a staging buffer for NR lanes serves MR lanes");
+
+/* ---- tile ---- */
+
+/* `vectors` is a constant, 1 or 2, at both call sites: columns beyond the first
+ * vector are not computed when none is wanted. */
+static inline __attribute__((always_inline)) void NAME(tile_of)(const int vectors, size_t k,
+                                                               const T *restrict a,
+                                                               const T *restrict b, T *restrict c,
+                                                               ptrdiff_t ldc, size_t rows,
+                                                               size_t cols, bool accumulate)
+{
+    V sum[MR][2];
+#pragma GCC unroll 16
+    for (int i = 0; i < MR; i++) {
+#pragma GCC unroll 2
+        for (int j = 0; j < vectors; j++) {
+            sum[i][j] = VEC(zero)();
+        }
+    }
+    /* The tile of C arrives while the sum is being formed. */
+    for (size_t i = 0; i < rows; i++) {
+        __builtin_prefetch(c + (ptrdiff_t)i * ldc, 1);
+        __builtin_prefetch(c + (ptrdiff_t)i * ldc + (NR - 1), 1);
+    }
+    for (; k > 0; k--) {
+        V columns[2];
+#pragma GCC unroll 2
+        for (int j = 0; j < vectors; j++) {
+            columns[j] = VEC(load)(b + j * VL);
+        }
+#pragma GCC unroll 16
+        for (int i = 0; i < MR; i++) {
+            V row = VEC(set1)(a[i]);
+#pragma GCC unroll 2
+            for (int j = 0; j < vectors; j++) {
+                sum[i][j] = VEC(fma)(row, columns[j], sum[i][j]);
+            }
+        }
+        a += MR;
+        b += NR;
+    }
+    if (rows == MR && cols == (size_t)(vectors * VL)) {
+#pragma GCC unroll 16
+        for (int i = 0; i < MR; i++) {
+#pragma GCC unroll 2
+            for (int j = 0; j < vectors; j++) {
+                T *to = c + i * ldc + j * VL;
+                VEC(store)(to, accumulate ? VEC(add)(VEC(load)(to), sum[i][j]) : sum[i][j]);
+            }
+        }
+        return;
+    }
+    T edge[MR][NR];
+#pragma GCC unroll 16
+    for (int i = 0; i < MR; i++) {
+#pragma GCC unroll 2
+        for (int j = 0; j < vectors; j++) {
+            VEC(store)(&edge[i][j * VL], sum[i][j]);
+        }
+    }
+    for (size_t i = 0; i < rows; i++) {
+        for (size_t j = 0; j < cols; j++) {
+            T *to = c + (ptrdiff_t)i * ldc + (ptrdiff_t)j;
+            *to = accumulate ? *to + edge[i][j] : edge[i][j];
+        }
+    }
+}
+
+static void NAME(tile)(size_t k, const void *a, const void *b, void *c, ptrdiff_t ldc, size_t rows,
+                       size_t cols, bool accumulate)
+{
+    if (cols <= VL) {
+        NAME(tile_of)(1, k, a, b, c, ldc, rows, cols, accumulate);
+    } else {
+        NAME(tile_of)(2, k, a, b, c, ldc, rows, cols, accumulate);
+    }
+}
+
+/* ---- conversion ---- */
+
+static T NAME(load_one)(const void *from, muonium_dtype dtype)
+{
+    uint16_t half;
+    float single;
+    double real;
+    switch (dtype) {
+    case MUONIUM_F32:
+        memcpy(&single, from, sizeof single);
+        return (T)single;
+    case MUONIUM_F64:
+        memcpy(&real, from, sizeof real);
+        return (T)real;
+    case MUONIUM_BF16:
+        memcpy(&half, from, sizeof half);
+        return (T)mu_f32_from_bf16(half);
+    default:
+        memcpy(&half, from, sizeof half);
+        return (T)mu_f32_from_f16(half);
+    }
+}
+
+/* To f32 such that rounding on to a half type gives what rounding the value once
+ * would: an inexact result gets an odd last bit, which no tie can have. */
+static float NAME(to_odd)(T value)
+{
+    float rounded = (float)value;
+    if ((T)rounded == value || isnan(rounded) || isinf(rounded)) {
+        return rounded;
+    }
+    uint32_t bits = mu_bits_of_f32(rounded);
+    if ((bits & 1u) == 0) {
+        bool away = fabs((double)rounded) > fabs((double)value);
+        bits = away ? bits - 1 : bits + 1;
+    }
+    return mu_f32_of_bits(bits);
+}
+
+static void NAME(store_one)(void *to, muonium_dtype dtype, T value)
+{
+    uint16_t half;
+    float single;
+    double real;
+    switch (dtype) {
+    case MUONIUM_F32:
+        single = (float)value;
+        memcpy(to, &single, sizeof single);
+        break;
+    case MUONIUM_F64:
+        real = (double)value;
+        memcpy(to, &real, sizeof real);
+        break;
+    case MUONIUM_BF16:
+        half = mu_bf16_from_f32(NAME(to_odd)(value));
+        memcpy(to, &half, sizeof half);
+        break;
+    default:
+        half = mu_f16_from_f32(NAME(to_odd)(value));
+        memcpy(to, &half, sizeof half);
+        break;
+    }
+}
+
+static void NAME(load_row)(const void *from, muonium_dtype dtype, ptrdiff_t stride, size_t n,
+                           T *restrict to)
+{
+    const char *source = from;
+    ptrdiff_t step = stride * (ptrdiff_t)muonium_dtype_size(dtype);
+    size_t i = 0;
+    if (stride == 1 && dtype == T_DTYPE) {
+        memcpy(to, from, n * sizeof(T));
+        return;
+    }
+    if (stride == 1) {
+        for (; i + VL <= n; i += VL) {
+            VEC(store)(to + i, VEC(widen)(dtype, source + (ptrdiff_t)i * step));
+        }
+    }
+    for (; i < n; i++) {
+        to[i] = NAME(load_one)(source + (ptrdiff_t)i * step, dtype);
+    }
+}
+
+static void NAME(store_row)(const T *restrict from, size_t n, void *to, muonium_dtype dtype,
+                            ptrdiff_t stride)
+{
+    char *target = to;
+    ptrdiff_t step = stride * (ptrdiff_t)muonium_dtype_size(dtype);
+    size_t i = 0;
+    if (stride == 1 && dtype == T_DTYPE) {
+        memcpy(to, from, n * sizeof(T));
+        return;
+    }
+#if T_BITS == 32 /* f64 has no vector that rounds to a half type once: store_one does */
+    if (stride == 1 && dtype != MUONIUM_F64) {
+        for (; i + VL <= n; i += VL) {
+            VEC(narrow)(VEC(load)(from + i), dtype, target + (ptrdiff_t)i * step);
+        }
+    }
+#endif
+    for (; i < n; i++) {
+        NAME(store_one)(target + (ptrdiff_t)i * step, dtype, from[i]);
+    }
+}
+
+#define STAGE 64 /* columns per visit when memory runs down the columns */
+
+static bool NAME(runs_down)(const mu_block *block)
+{
+    ptrdiff_t across = block->col_stride < 0 ? -block->col_stride : block->col_stride;
+    ptrdiff_t down = block->row_stride < 0 ? -block->row_stride : block->row_stride;
+    return down < across;
+}
+
+static char *NAME(at)(const mu_block *block, size_t i, size_t j)
+{
+    ptrdiff_t index = (ptrdiff_t)i * block->row_stride + (ptrdiff_t)j * block->col_stride;
+    return (char *)block->data + index * (ptrdiff_t)muonium_dtype_size(block->dtype);
+}
+
+static void NAME(load)(const mu_block *from, void *to, size_t ld)
+{
+    T *target = to;
+    if (!NAME(runs_down)(from)) {
+        for (size_t i = 0; i < from->rows; i++) {
+            NAME(load_row)(NAME(at)(from, i, 0), from->dtype, from->col_stride, from->cols,
+                           target + i * ld);
+        }
+        return;
+    }
+    T column[STAGE];
+    for (size_t i0 = 0; i0 < from->rows; i0 += STAGE) {
+        size_t rows = from->rows - i0 < STAGE ? from->rows - i0 : STAGE;
+        for (size_t j = 0; j < from->cols; j++) {
+            NAME(load_row)(NAME(at)(from, i0, j), from->dtype, from->row_stride, rows, column);
+            for (size_t i = 0; i < rows; i++) {
+                target[(i0 + i) * ld + j] = column[i];
+            }
+        }
+    }
+}
+
+static void NAME(store)(const void *from, size_t ld, const mu_block *to)
+{
+    const T *source = from;
+    if (!NAME(runs_down)(to)) {
+        for (size_t i = 0; i < to->rows; i++) {
+            NAME(store_row)(source + i * ld, to->cols, NAME(at)(to, i, 0), to->dtype,
+                            to->col_stride);
+        }
+        return;
+    }
+    T column[STAGE];
+    for (size_t i0 = 0; i0 < to->rows; i0 += STAGE) {
+        size_t rows = to->rows - i0 < STAGE ? to->rows - i0 : STAGE;
+        for (size_t j = 0; j < to->cols; j++) {
+            for (size_t i = 0; i < rows; i++) {
+                column[i] = source[(i0 + i) * ld + j];
+            }
+            NAME(store_row)(column, rows, NAME(at)(to, i0, j), to->dtype, to->row_stride);
+        }
+    }
+}
+
+/* ---- packing ---- */
+
+/* Lanes adjacent in memory: every step is a copy. `width` is a constant. */
+static inline __attribute__((always_inline)) void
+NAME(pack_adjacent)(const size_t width, const T *restrict from, const T *restrict other,
+                    ptrdiff_t step_stride, T scale, T other_scale, size_t lanes, size_t steps,
+                    T *restrict packed)
+{
+    if (lanes < width) {
+        for (size_t s = 0; s < steps; s++, packed += width) {
+            ptrdiff_t row = (ptrdiff_t)s * step_stride;
+            for (size_t l = 0; l < lanes; l++) {
+                T value = from[row + (ptrdiff_t)l] * scale;
+                packed[l] = other ? value + other[row + (ptrdiff_t)l] * other_scale : value;
+            }
+            memset(packed + lanes, 0, (width - lanes) * sizeof(T));
+        }
+    } else if (other) {
+        for (size_t s = 0; s < steps; s++, packed += width) {
+            ptrdiff_t row = (ptrdiff_t)s * step_stride;
+            for (size_t l = 0; l < width; l++) {
+                packed[l] =
+                    from[row + (ptrdiff_t)l] * scale + other[row + (ptrdiff_t)l] * other_scale;
+            }
+        }
+    } else {
+        for (size_t s = 0; s < steps; s++, packed += width) {
+            const T *row = from + (ptrdiff_t)s * step_stride;
+            for (size_t l = 0; l < width; l++) {
+                packed[l] = row[l] * scale;
+            }
+        }
+    }
+}
+
+/* Steps adjacent in memory: squares of VL lanes by VL steps are transposed in
+ * registers. Where width is not a multiple of VL the last vector of a step
+ * spills into the next step, which is written after it, so only the very last
+ * step must be stored exactly. */
+static inline __attribute__((always_inline)) void
+NAME(pack_across)(const size_t width, const T *restrict from, const T *restrict other,
+                  ptrdiff_t lane_stride, T scale, T other_scale, size_t lanes, size_t steps,
+                  T *restrict packed)
+{
+    size_t s = 0;
+    V factor = VEC(set1)(scale), other_factor = VEC(set1)(other_scale);
+    size_t whole = lanes == width ? steps / VL * VL : 0;
+    for (; s < whole; s += VL) {
+#pragma GCC unroll 4
+        for (size_t group = 0; group < width; group += VL) {
+            V square[VL];
+#pragma GCC unroll 16
+            for (size_t l = 0; l < VL; l++) {
+                if (group + l < width) {
+                    ptrdiff_t at = (ptrdiff_t)(group + l) * lane_stride + (ptrdiff_t)s;
+                    square[l] = VEC(mul)(VEC(load)(from + at), factor);
+                    if (other) {
+                        V term = VEC(mul)(VEC(load)(other + at), other_factor);
+                        square[l] = VEC(add)(square[l], term);
+                    }
+                } else {
+                    square[l] = VEC(zero)();
+                }
+            }
+            VEC(transpose)(square);
+            T *to = packed + s * width + group;
+            if (group + VL <= width || s + VL < steps) {
+#pragma GCC unroll 16
+                for (size_t i = 0; i < VL; i++) {
+                    VEC(store)(to + i * width, square[i]);
+                }
+            } else {
+#pragma GCC unroll 16
+                for (size_t i = 0; i + 1 < VL; i++) {
+                    VEC(store)(to + i * width, square[i]);
+                }
+                T last[VL];
+                VEC(store)(last, square[VL - 1]);
+                memcpy(to + (VL - 1) * width, last, (width - group) * sizeof(T));
+            }
+        }
+    }
+    for (; s < steps; s++) {
+        for (size_t l = 0; l < width; l++) {
+            ptrdiff_t at = (ptrdiff_t)l * lane_stride + (ptrdiff_t)s;
+            T value = 0;
+            if (l < lanes) {
+                value = from[at] * scale;
+                value = other ? value + other[at] * other_scale : value;
+            }
+            packed[s * width + l] = value;
+        }
+    }
+}
+
+/* Any strides and types: convert STAGE steps at a time into a small block of
+ * type T in which the lanes or the steps are adjacent, then as above. */
+static inline __attribute__((always_inline)) void NAME(pack_staged)(const size_t width,
+                                                                   const mu_lanes *source,
+                                                                   size_t lanes, size_t steps,
+                                                                   T *restrict packed)
+{
+    T stage[NR * STAGE];
+    ptrdiff_t bytes = (ptrdiff_t)muonium_dtype_size(source->dtype);
+    for (size_t s0 = 0; s0 < steps; s0 += STAGE) {
+        size_t part = steps - s0 < STAGE ? steps - s0 : STAGE;
+        const char *from = (const char *)source->data + (ptrdiff_t)s0 * source->step_stride * bytes;
+        if (source->lane_stride == 1) {
+            for (size_t s = 0; s < part; s++) {
+                NAME(load_row)(from + (ptrdiff_t)s * source->step_stride * bytes, source->dtype, 1,
+                               lanes, stage + s * width);
+            }
+            NAME(pack_adjacent)(width, stage, NULL, (ptrdiff_t)width, (T)source->scale, 0, lanes,
+                                part, packed + s0 * width);
+        } else {
+            for (size_t l = 0; l < lanes; l++) {
+                NAME(load_row)(from + (ptrdiff_t)l * source->lane_stride * bytes, source->dtype,
+                               source->step_stride, part, stage + l * STAGE);
+            }
+            NAME(pack_across)(width, stage, NULL, STAGE, (T)source->scale, 0, lanes, part,
+                              packed + s0 * width);
+        }
+    }
+}
+
+static inline __attribute__((always_inline)) void NAME(pack)(const size_t width,
+                                                            const mu_lanes *source, size_t lanes,
+                                                            size_t steps, T *packed)
+{
+    const T *from = source->data, *other = source->other;
+    T scale = (T)source->scale, other_scale = (T)source->other_scale;
+    if (source->dtype == T_DTYPE && source->lane_stride == 1) {
+        NAME(pack_adjacent)(width, from, other, source->step_stride, scale, other_scale, lanes,
+                            steps, packed);
+    } else if (source->dtype == T_DTYPE && source->step_stride == 1) {
+        NAME(pack_across)(width, from, other, source->lane_stride, scale, other_scale, lanes,
+                          steps, packed);
+    } else {
+        NAME(pack_staged)(width, source, lanes, steps, packed);
+    }
+    if (source->shift != 0) {
+        for (size_t l = 0; l < lanes; l++) {
+            ptrdiff_t s = (ptrdiff_t)l + source->diagonal;
+            if (s >= 0 && s < (ptrdiff_t)steps) {
+                packed[(size_t)s * width + l] += (T)source->shift;
+            }
+        }
+    }
+}
+
+static void NAME(pack_a)(const mu_lanes *source, size_t lanes, size_t steps, void *packed)
+{
+    NAME(pack)(MR, source, lanes, steps, packed);
+}
+
+static void NAME(pack_b)(const mu_lanes *source, size_t lanes, size_t steps, void *packed)
+{
+    NAME(pack)(NR, source, lanes, steps, packed);
+}
+
+/* ---- mirror ---- */
+
+static void NAME(mirror)(void *matrix, ptrdiff_t ldc, size_t i0, size_t i1, size_t j0, size_t j1)
+{
+    T *c = matrix;
+    for (size_t i = i0; i < i1; i += VL) {
+        for (size_t j = j0; j < j1 && j < i + VL; j += VL) {
+            if (i + VL <= i1 && j + VL <= j1 && j + VL <= i) {
+                V square[VL];
+#pragma GCC unroll 16
+                for (size_t l = 0; l < VL; l++) {
+                    square[l] = VEC(load)(c + (ptrdiff_t)(i + l) * ldc + (ptrdiff_t)j);
+                }
+                VEC(transpose)(square);
+#pragma GCC unroll 16
+                for (size_t l = 0; l < VL; l++) {
+                    VEC(store)(c + (ptrdiff_t)(j + l) * ldc + (ptrdiff_t)i, square[l]);
+                }
+                continue;
+            }
+            for (size_t row = i; row < i + VL && row < i1; row++) {
+                for (size_t col = j; col < j + VL && col < j1 && col < row; col++) {
+                    c[(ptrdiff_t)col * ldc + (ptrdiff_t)row] =
+                        c[(ptrdiff_t)row * ldc + (ptrdiff_t)col];
+                }
+            }
+        }
+    }
+}
+
+/* ---- rows ---- */
+
+#define PARTS 16 /* independent sums: enough for latency, and the same on every instruction set */
+
+static mu_row_stats NAME(row_stats)(const void *row, size_t n, double scale)
+{
+    const T *x = row;
+    double sums[PARTS] = {0};
+    T largest[PARTS] = {0};
+    size_t i = 0;
+    /* x - x is 0 for finite x and NaN otherwise; sums of it stay NaN, where a
+     * maximum would lose it. */
+    T spoiled[PARTS] = {0};
+    for (; i + PARTS <= n; i += PARTS) {
+        for (size_t l = 0; l < PARTS; l++) {
+            T value = x[i + l];
+            T magnitude = value < 0 ? -value : value;
+            double scaled = (double)value * scale;
+            sums[l] += scaled * scaled;
+            largest[l] = largest[l] > magnitude ? largest[l] : magnitude;
+            spoiled[l] += value - value;
+        }
+    }
+    for (size_t l = 0; i < n; i++, l++) {
+        T magnitude = x[i] < 0 ? -x[i] : x[i];
+        double scaled = (double)x[i] * scale;
+        sums[l] += scaled * scaled;
+        largest[l] = largest[l] > magnitude ? largest[l] : magnitude;
+        spoiled[l] += x[i] - x[i];
+    }
+    for (size_t half = PARTS / 2; half > 0; half /= 2) {
+        for (size_t l = 0; l < half; l++) {
+            sums[l] += sums[l + half];
+            largest[l] = largest[l] > largest[l + half] ? largest[l] : largest[l + half];
+            spoiled[l] += spoiled[l + half];
+        }
+    }
+    mu_row_stats stats = {sums[0], (double)largest[0] + (double)spoiled[0]};
+    return stats;
+}
+
+static double NAME(row_abs_sum)(const void *row, size_t n)
+{
+    const T *x = row;
+    double sums[PARTS] = {0};
+    size_t i = 0;
+    for (; i + PARTS <= n; i += PARTS) {
+        for (size_t l = 0; l < PARTS; l++) {
+            sums[l] += fabs((double)x[i + l]);
+        }
+    }
+    for (size_t l = 0; i < n; i++, l++) {
+        sums[l] += fabs((double)x[i]);
+    }
+    for (size_t half = PARTS / 2; half > 0; half /= 2) {
+        for (size_t l = 0; l < half; l++) {
+            sums[l] += sums[l + half];
+        }
+    }
+    return sums[0];
+}
+
+static void NAME(row_scale)(void *row, size_t n, double factor)
+{
+    T *x = row;
+    for (size_t i = 0; i < n; i++) {
+        x[i] *= (T)factor;
+    }
+}
+
+static void NAME(row_round)(void *row, size_t n, muonium_dtype half)
+{
+    T *x = row;
+    uint16_t buffer[STAGE];
+    for (size_t i = 0; i < n; i += STAGE) {
+        size_t part = n - i < STAGE ? n - i : STAGE;
+        NAME(store_row)(x + i, part, buffer, half, 1);
+        NAME(load_row)(buffer, half, 1, part, x + i);
+    }
+}
+
+static void NAME(row_combine)(void *to, double alpha, const void *from, double beta, size_t n,
+                              muonium_dtype half)
+{
+    T *y = to;
+    const T *x = from;
+    NAME(row_round)(y, n, half);
+    for (size_t i = 0; i < n; i++) {
+        y[i] = (T)alpha * y[i] + (T)beta * x[i];
+    }
+    NAME(row_round)(y, n, half);
+}
+
+#undef PARTS
+#undef STAGE
+#undef NR
+#undef V

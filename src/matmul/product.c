@@ -1,0 +1,357 @@
+/*
+ * product.c: gram, symmul and apply: blocking, packing and the division of work.
+ *
+ * The sum over k runs in blocks of one length, fixed by k and the kernel alone.
+ * gram and symmul pack both operands for a few blocks at a time, then compute
+ * the squares of MU_BLOCK x MU_BLOCK elements on and below the diagonal, each
+ * by one thread, which mirrors it while it is in cache. apply packs its left
+ * operand once and gives each thread strips of columns: a strip of X is packed
+ * privately, whole, before its place is written, so X may be its own result.
+ */
+#include "matmul/matmul.h"
+
+#include "matmul/blas.h"
+
+enum {
+    BLOCKS_AT_ONCE = 4, /* k-blocks packed at a time by gram and symmul: bounds scratch memory */
+    STRIP = MU_BLOCK    /* most columns that apply gives to a thread at a time */
+};
+
+/* One operand on its way through packing. */
+typedef struct side {
+    mu_lanes whole; /* from lane 0 and step 0 */
+    size_t lanes;   /* in all */
+    size_t width;   /* of a panel: mr or nr */
+    void (*pack)(const mu_lanes *source, size_t lanes, size_t steps, void *packed);
+    char *packed; /* [block of k][panel][step][lane] */
+} side;
+
+typedef struct product {
+    const mu_kernel *kernel;
+    size_t bytes;       /* of an element */
+    size_t k;           /* length of the sums */
+    size_t kc;          /* length of a block of them; the last may be shorter */
+    size_t first_block; /* what is packed now */
+    size_t block_count;
+    side a, b;
+    char *c;
+    size_t ldc;
+    size_t squares;     /* gram, symmul: MU_BLOCK-rows of the result */
+    size_t strips;      /* apply */
+    size_t strip_bytes; /* apply: private packed memory per lane */
+} product;
+
+static size_t min_size(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+static size_t ceil_div(size_t a, size_t b)
+{
+    return (a + b - 1) / b;
+}
+
+static size_t block_length(const mu_kernel *kernel, size_t k)
+{
+    return ceil_div(k, ceil_div(k, kernel->kc));
+}
+
+static size_t steps_of(const product *p, size_t block)
+{
+    return min_size(p->kc, p->k - block * p->kc);
+}
+
+/* Where the panel that starts at `lane` lies, in a packed side that starts at
+ * block `first_block` and panel `first_lane`. */
+static char *panel_of(const product *p, const side *s, char *packed, size_t panels, size_t block,
+                      size_t lane)
+{
+    size_t index = (block - p->first_block) * panels + lane / s->width;
+    return packed + index * p->kc * s->width * p->bytes;
+}
+
+/* Pack lanes [from, to) of one block of k; `packed` starts with lane `from`. */
+static void pack_lanes(const product *p, const side *s, size_t block, size_t from, size_t to,
+                       char *packed)
+{
+    size_t source_bytes = muonium_dtype_size(s->whole.dtype);
+    size_t first_step = block * p->kc;
+    for (size_t lane = from; lane < to; lane += s->width) {
+        ptrdiff_t skip = (ptrdiff_t)lane * s->whole.lane_stride +
+                         (ptrdiff_t)first_step * s->whole.step_stride;
+        skip *= (ptrdiff_t)source_bytes;
+        mu_lanes part = s->whole;
+        part.data = (const char *)part.data + skip;
+        part.other = part.other ? (const char *)part.other + skip : NULL;
+        part.diagonal = (ptrdiff_t)lane - (ptrdiff_t)first_step;
+        s->pack(&part, min_size(s->width, to - lane), steps_of(p, block), packed);
+        packed += p->kc * s->width * p->bytes;
+    }
+}
+
+/* A rows x cols block of C at (i0, j0) from one block of k, where `b_panels` packed
+ * panels of B start with column j0. `lower`: only tiles that reach the diagonal
+ * or below it, and of these only the columns that do. */
+static void multiply(const product *p, size_t block, size_t i0, size_t rows, size_t j0,
+                     size_t cols, const char *b, bool lower)
+{
+    const mu_kernel *kernel = p->kernel;
+    size_t steps = steps_of(p, block);
+    size_t a_panels = ceil_div(p->a.lanes, kernel->mr);
+    for (size_t j = j0; j < j0 + cols; j += kernel->nr) {
+        size_t i = i0;
+        if (lower && j > i0) {
+            i += (j - i0) / kernel->mr * kernel->mr;
+        }
+        for (; i < i0 + rows; i += kernel->mr) {
+            size_t tile_rows = min_size(kernel->mr, i0 + rows - i);
+            size_t tile_cols = min_size(kernel->nr, j0 + cols - j);
+            if (lower) {
+                tile_cols = min_size(tile_cols, i + tile_rows - j);
+            }
+            kernel->tile(steps, panel_of(p, &p->a, p->a.packed, a_panels, block, i), b,
+                         p->c + (i * p->ldc + j) * p->bytes, (ptrdiff_t)p->ldc, tile_rows,
+                         tile_cols, block > 0);
+        }
+        b += p->kc * kernel->nr * p->bytes;
+    }
+}
+
+/* ---- gram and symmul ---- */
+
+static void pack_task(void *context, size_t index, unsigned lane)
+{
+    const product *p = context;
+    (void)lane;
+    size_t groups = p->squares;
+    size_t block = p->first_block + index / (2 * groups);
+    size_t group = index % (2 * groups);
+    const side *s = group < groups ? &p->a : &p->b;
+    size_t from = group % groups * MU_BLOCK;
+    size_t panels = ceil_div(s->lanes, s->width);
+    pack_lanes(p, s, block, from, min_size(from + MU_BLOCK, s->lanes),
+               panel_of(p, s, s->packed, panels, block, from));
+}
+
+/* Squares are handed out with those off the diagonal first, rows with the most of
+ * them before others, so that the small ones come last and even out the threads. */
+static void square_at(size_t index, size_t squares, size_t *row, size_t *col)
+{
+    for (size_t i = squares - 1; i > 0; i--) {
+        if (index < i) {
+            *row = i;
+            *col = index;
+            return;
+        }
+        index -= i;
+    }
+    *row = *col = index;
+}
+
+static void square_task(void *context, size_t index, unsigned lane)
+{
+    const product *p = context;
+    (void)lane;
+    size_t row, col;
+    square_at(index, p->squares, &row, &col);
+    size_t i0 = row * MU_BLOCK, j0 = col * MU_BLOCK;
+    size_t rows = min_size(MU_BLOCK, p->a.lanes - i0), cols = min_size(MU_BLOCK, p->b.lanes - j0);
+    size_t panels = ceil_div(p->b.lanes, p->b.width);
+    size_t end = p->first_block + p->block_count;
+    for (size_t block = p->first_block; block < end; block++) {
+        multiply(p, block, i0, rows, j0, cols,
+                 panel_of(p, &p->b, p->b.packed, panels, block, j0), row == col);
+    }
+    if (end * p->kc >= p->k) {
+        p->kernel->mirror(p->c, (ptrdiff_t)p->ldc, i0, i0 + rows, j0, j0 + cols);
+    }
+}
+
+/* Bytes of one packed side with `lanes` lanes and k steps. */
+static size_t packed_bytes(const product *p, size_t lanes, size_t width, size_t blocks)
+{
+    return mu_round_up(blocks * p->kc * mu_round_up(lanes, width) * p->bytes, MU_ALIGNMENT);
+}
+
+static void triangle(const mu_matmul *with, size_t m, size_t k, const mu_lanes *a,
+                     const mu_lanes *b, void *c, size_t ldc)
+{
+    const mu_kernel *kernel = with->kernel;
+    product p = {.kernel = kernel,
+                 .bytes = muonium_dtype_size(kernel->type),
+                 .k = k,
+                 .kc = block_length(kernel, k),
+                 .a = {*a, m, kernel->mr, kernel->pack_a, with->scratch},
+                 .b = {*b, m, kernel->nr, kernel->pack_b, NULL},
+                 .c = c,
+                 .ldc = ldc,
+                 .squares = ceil_div(m, MU_BLOCK)};
+    size_t blocks = ceil_div(k, p.kc);
+    p.b.packed = p.a.packed + packed_bytes(&p, m, kernel->mr, min_size(blocks, BLOCKS_AT_ONCE));
+    for (; p.first_block < blocks; p.first_block += p.block_count) {
+        p.block_count = min_size(blocks - p.first_block, BLOCKS_AT_ONCE);
+        mu_pool_run(pack_task, &p, 2 * p.squares * p.block_count, with->lanes);
+        mu_pool_run(square_task, &p, p.squares * (p.squares + 1) / 2, with->lanes);
+    }
+}
+
+/* The rows of an operand as lanes; its columns as lanes. */
+static mu_lanes rows_as_lanes(const mu_operand *o)
+{
+    mu_lanes lanes = {o->data,  o->dtype,       o->row_stride, o->col_stride, o->scale,
+                      o->other, o->other_scale, o->shift,      0};
+    return lanes;
+}
+
+static mu_lanes cols_as_lanes(const mu_operand *o)
+{
+    mu_lanes lanes = rows_as_lanes(o);
+    lanes.lane_stride = o->col_stride;
+    lanes.step_stride = o->row_stride;
+    return lanes;
+}
+
+void mu_gram(const mu_matmul *with, size_t m, size_t n, const mu_operand *x, void *c, size_t ldc)
+{
+    if (mu_blas_selected()) {
+        mu_blas_gram(with, m, n, x, c, ldc);
+        return;
+    }
+    mu_lanes rows = rows_as_lanes(x);
+    triangle(with, m, n, &rows, &rows, c, ldc);
+}
+
+void mu_symmul(const mu_matmul *with, size_t m, const mu_operand *a, const mu_operand *b, void *c,
+               size_t ldc)
+{
+    if (mu_blas_selected()) {
+        mu_blas_symmul(with, m, a, b, c, ldc);
+        return;
+    }
+    /* A is symmetric: its columns serve as rows, and are adjacent in memory. */
+    mu_lanes left = cols_as_lanes(a), right = cols_as_lanes(b);
+    triangle(with, m, m, &left, &right, c, ldc);
+}
+
+/* ---- apply ---- */
+
+static void pack_left_task(void *context, size_t index, unsigned lane)
+{
+    const product *p = context;
+    (void)lane;
+    size_t block = index / p->squares, from = index % p->squares * MU_BLOCK;
+    size_t panels = ceil_div(p->a.lanes, p->a.width);
+    pack_lanes(p, &p->a, block, from, min_size(from + MU_BLOCK, p->a.lanes),
+               panel_of(p, &p->a, p->a.packed, panels, block, from));
+}
+
+static void strip_task(void *context, size_t index, unsigned lane)
+{
+    const product *p = context;
+    size_t panels = ceil_div(p->b.lanes, p->b.width);
+    size_t first = index * panels / p->strips, end = (index + 1) * panels / p->strips;
+    size_t j0 = first * p->b.width, cols = min_size(end * p->b.width, p->b.lanes) - j0;
+    size_t blocks = ceil_div(p->k, p->kc);
+    size_t block_bytes = (end - first) * p->kc * p->b.width * p->bytes;
+    char *mine = p->b.packed + lane * p->strip_bytes;
+    for (size_t block = 0; block < blocks; block++) {
+        pack_lanes(p, &p->b, block, j0, j0 + cols, mine + block * block_bytes);
+    }
+    for (size_t i0 = 0; i0 < p->a.lanes; i0 += MU_BLOCK) {
+        for (size_t block = 0; block < blocks; block++) {
+            multiply(p, block, i0, min_size(MU_BLOCK, p->a.lanes - i0), j0, cols,
+                     mine + block * block_bytes, false);
+        }
+    }
+}
+
+void mu_apply(const mu_matmul *with, size_t m, size_t n, const mu_operand *a, const mu_operand *x,
+              void *y, size_t ldy)
+{
+    if (mu_blas_selected()) {
+        mu_blas_apply(with, m, n, a, x, y, ldy);
+        return;
+    }
+    const mu_kernel *kernel = with->kernel;
+    product p = {.kernel = kernel,
+                 .bytes = muonium_dtype_size(kernel->type),
+                 .k = m,
+                 .kc = block_length(kernel, m),
+                 .a = {cols_as_lanes(a), m, kernel->mr, kernel->pack_a, with->scratch},
+                 .b = {cols_as_lanes(x), n, kernel->nr, kernel->pack_b, NULL},
+                 .c = y,
+                 .ldc = ldy,
+                 .squares = ceil_div(m, MU_BLOCK)};
+    size_t blocks = ceil_div(m, p.kc), panels = ceil_div(n, kernel->nr);
+    p.b.packed = p.a.packed + packed_bytes(&p, m, kernel->mr, blocks);
+    p.strip_bytes = packed_bytes(&p, STRIP, kernel->nr, blocks);
+    /* As many strips for each thread, none wider than STRIP. */
+    unsigned lanes = mu_pool_lanes() < with->lanes ? mu_pool_lanes() : with->lanes;
+    p.strips = min_size(lanes * ceil_div(n, (size_t)lanes * STRIP), panels);
+    while (ceil_div(panels, p.strips) * kernel->nr > STRIP) {
+        p.strips++;
+    }
+    mu_pool_run(pack_left_task, &p, p.squares * blocks, with->lanes);
+    mu_pool_run(strip_task, &p, p.strips, with->lanes);
+}
+
+/* ---- sizes ---- */
+
+bool mu_matmul_scratch(const mu_kernel *kernel, size_t m, size_t n, unsigned lanes, size_t *bytes)
+{
+    if (mu_blas_selected()) {
+        return mu_blas_scratch(kernel, m, n, bytes);
+    }
+    /* Far more than any product can need; then nothing below can overflow. */
+    size_t limit;
+    if (!mu_mul(m + MU_BLOCK, (m > n ? m : n) + MU_BLOCK, &limit) ||
+        !mu_mul(limit, 8 * (sizeof(double) + lanes), &limit)) {
+        return false;
+    }
+    product p = {.bytes = muonium_dtype_size(kernel->type)};
+    size_t longest = 0;
+    size_t lengths[2] = {m, n};
+    for (int i = 0; i < 2; i++) {
+        p.kc = block_length(kernel, lengths[i]);
+        size_t blocks = min_size(ceil_div(lengths[i], p.kc), BLOCKS_AT_ONCE);
+        size_t both = packed_bytes(&p, m, kernel->mr, blocks) +
+                      packed_bytes(&p, m, kernel->nr, blocks);
+        longest = both > longest ? both : longest;
+    }
+    p.kc = block_length(kernel, m);
+    size_t blocks = ceil_div(m, p.kc);
+    size_t apply = packed_bytes(&p, m, kernel->mr, blocks) +
+                   lanes * packed_bytes(&p, STRIP, kernel->nr, blocks);
+    *bytes = apply > longest ? apply : longest;
+    return true;
+}
+
+size_t mu_leading(const mu_kernel *kernel, size_t n)
+{
+    size_t line = MU_ALIGNMENT / muonium_dtype_size(kernel->type);
+    size_t ld = mu_round_up(n, line);
+    return ld % (16 * line) == 0 ? ld + line : ld;
+}
+
+mu_operand mu_operand_of(const mu_kernel *kernel, const void *data, size_t ld, double scale,
+                         double shift)
+{
+    mu_operand operand = {data, kernel->type, (ptrdiff_t)ld, 1, scale, NULL, 0, shift};
+    return operand;
+}
+
+/* A triangle with its diagonal has m(m+1)/2 sums; each term is two operations. */
+double mu_gram_flops(size_t m, size_t n)
+{
+    return (double)m * (double)(m + 1) * (double)n;
+}
+
+double mu_symmul_flops(size_t m)
+{
+    return mu_gram_flops(m, m);
+}
+
+double mu_apply_flops(size_t m, size_t n)
+{
+    return 2 * (double)m * (double)m * (double)n;
+}
