@@ -209,8 +209,8 @@ static test_child wait_for(pid_t pid, double seconds)
         }
         struct timespec now;
         clock_gettime(CLOCK_MONOTONIC, &now);
-        double elapsed = (double)(now.tv_sec - begin.tv_sec) +
-                         1e-9 * (double)(now.tv_nsec - begin.tv_nsec);
+        double elapsed =
+            (double)(now.tv_sec - begin.tv_sec) + 1e-9 * (double)(now.tv_nsec - begin.tv_nsec);
         if (elapsed > seconds && !child.timed_out) {
             child.timed_out = true;
             kill(pid, SIGKILL);

@@ -38,9 +38,9 @@ typedef struct test_rng {
 
 test_rng test_rng_start(const char *label); /* depends on test_seed() and the label */
 uint64_t test_bits(test_rng *rng);
-size_t test_below(test_rng *rng, size_t limit);                 /* in [0, limit), limit >= 1 */
-double test_uniform(test_rng *rng, double low, double high);    /* in [low, high) */
-double test_normal(test_rng *rng);                              /* mean 0, deviation 1 */
+size_t test_below(test_rng *rng, size_t limit);              /* in [0, limit), limit >= 1 */
+double test_uniform(test_rng *rng, double low, double high); /* in [low, high) */
+double test_normal(test_rng *rng);                           /* mean 0, deviation 1 */
 void test_fill_normal(test_rng *rng, double *out, size_t count);
 void test_fill_normal_f32(test_rng *rng, float *out, size_t count);
 
@@ -63,8 +63,7 @@ void test_guarded_free(void *memory); /* NULL is allowed */
  * contains `part`. `status` is evaluated first and once. */
 #define assert_status_message(status, expected, part)                                              \
     test_check_status((status), (expected), (part), #status, __FILE__, __LINE__)
-#define assert_ok(status)                                                                          \
-    test_check_status((status), MUONIUM_OK, NULL, #status, __FILE__, __LINE__)
+#define assert_ok(status) test_check_status((status), MUONIUM_OK, NULL, #status, __FILE__, __LINE__)
 
 void test_check_status(muonium_status status, muonium_status expected, const char *part,
                        const char *expression, const char *file, int line);

@@ -1,0 +1,65 @@
+# A thin front for CMake: what one types, and nothing that CMake does not do.
+#
+#   BUILD        build directory                       (build)
+#   PREFIX       where `make install` puts things      (/usr/local)
+#   DESTDIR      staging directory put before PREFIX
+#   JOBS         parallel compilers and tests          (one per processor)
+#   CMAKE_FLAGS  more options, as -DMUONIUM_BLAS=ON
+
+BUILD ?= build
+PREFIX ?= /usr/local
+JOBS ?= $(shell nproc 2>/dev/null || echo 2)
+CMAKE_FLAGS ?=
+
+# The makefiles that CMake writes must not inherit this one's options.
+CMAKE := env -u MAKEFLAGS -u MFLAGS cmake
+CONFIGURE = $(CMAKE) -S . -DCMAKE_INSTALL_PREFIX=$(PREFIX) $(CMAKE_FLAGS)
+CTEST = ctest --no-tests=error --output-on-failure -j$(JOBS)
+SANITIZED = -DMUONIUM_TESTS=ON -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS=-O1
+
+# The thread sanitizer of older compilers fails where the kernel randomises
+# addresses widely; where the system allows it, that is switched off for the tests.
+FIXED_ADDRESSES = $$(setarch -R true 2>/dev/null && echo setarch -R)
+
+.PHONY: all test sanitize coverage install format clean help
+.NOTPARALLEL:
+
+all: ## Build the library and the command into build/ (the default)
+	@tools/install-deps build
+	@$(CONFIGURE) -B $(BUILD)
+	@$(CMAKE) --build $(BUILD) -j$(JOBS)
+
+test: ## Build everything and run every test
+	@tools/install-deps test
+	@$(CONFIGURE) -B $(BUILD) -DMUONIUM_TESTS=ON
+	@$(CMAKE) --build $(BUILD) -j$(JOBS)
+	@cd $(BUILD) && $(CTEST)
+
+sanitize: ## Run the tests under the address, undefined-behaviour and thread sanitizers
+	@tools/install-deps test
+	@$(CONFIGURE) -B build-asan $(SANITIZED) -DMUONIUM_SANITIZE=address,undefined
+	@$(CMAKE) --build build-asan -j$(JOBS)
+	@cd build-asan && $(CTEST)
+	@$(CONFIGURE) -B build-tsan $(SANITIZED) -DMUONIUM_SANITIZE=thread
+	@$(CMAKE) --build build-tsan -j$(JOBS)
+	@cd build-tsan && $(FIXED_ADDRESSES) $(CTEST) -L threads
+
+coverage: ## Tell which share of each file the tests execute
+	@tools/install-deps test
+	@$(CONFIGURE) -B build-coverage -DMUONIUM_TESTS=ON -DCMAKE_BUILD_TYPE=Debug -DMUONIUM_COVERAGE=ON
+	@$(CMAKE) --build build-coverage -j$(JOBS)
+	@find build-coverage -name '*.gcda' -delete
+	@cd build-coverage && $(CTEST)
+	@tools/coverage build-coverage
+
+install: all ## Install to PREFIX (/usr/local), below DESTDIR if given
+	@DESTDIR="$(DESTDIR)" $(CMAKE) --install $(BUILD)
+
+format: ## Format all C files in place
+	@tools/format
+
+clean: ## Remove all build directories
+	rm -rf $(BUILD) build-asan build-tsan build-coverage build-ci
+
+help: ## List these targets
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20
