@@ -11,8 +11,8 @@ PREFIX ?= /usr/local
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 CMAKE_FLAGS ?=
 
-# The makefiles that CMake writes must not inherit this one's options.
-CMAKE := env -u MAKEFLAGS -u MFLAGS cmake
+# The makefiles that CMake writes must not inherit from this one.
+CMAKE := env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL cmake
 CONFIGURE = $(CMAKE) -S . -DCMAKE_INSTALL_PREFIX=$(PREFIX) $(CMAKE_FLAGS)
 CTEST = ctest --no-tests=error --output-on-failure -j$(JOBS)
 SANITIZED = -DMUONIUM_TESTS=ON -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS=-O1
