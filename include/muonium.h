@@ -153,8 +153,7 @@ MUONIUM_API muonium_status muonium_polar_cubic(int steps, double lower, double s
 
 /* The table of a published preset for `steps` steps: its first rows, the last
  * row repeated where it has fewer. An unknown name fails with the valid ones. */
-MUONIUM_API muonium_status muonium_coefficients(const char *preset, int steps,
-                                                double (*table)[3]);
+MUONIUM_API muonium_status muonium_coefficients(const char *preset, int steps, double (*table)[3]);
 
 /* The presets by index, from 0: name, NULL past the last; and the number of
  * rows published, 0 past the last. */
@@ -231,8 +230,8 @@ typedef enum muonium_form {
 
 /* What happens to a matrix that contains NaN or infinity. */
 typedef enum muonium_nonfinite {
-    MUONIUM_NONFINITE_ERROR = 0,    /* the call fails, names the first bad element, writes nothing */
-    MUONIUM_NONFINITE_SKIP = 1,     /* this matrix' output is left as it is */
+    MUONIUM_NONFINITE_ERROR = 0, /* the call fails, names the first bad element, writes nothing */
+    MUONIUM_NONFINITE_SKIP = 1,  /* this matrix' output is left as it is */
     MUONIUM_NONFINITE_PROPAGATE = 2 /* this matrix' output is filled with NaN */
 } muonium_nonfinite;
 
@@ -290,13 +289,13 @@ typedef struct muonium_certificate {
 typedef struct muonium_plan muonium_plan;
 
 typedef struct muonium_plan_info {
-    muonium_form form;                     /* as chosen */
-    int steps;                             /* T */
-    int restarts;                          /* Gram form: how many */
-    int restart[MUONIUM_MAX_STEPS];        /* before which steps, counted from 0 */
-    double table[MUONIUM_MAX_STEPS][3];    /* the polynomials */
-    double flops;                          /* per matrix, triangles counted once */
-    size_t workspace;                      /* bytes that an execution needs */
+    muonium_form form;                  /* as chosen */
+    int steps;                          /* T */
+    int restarts;                       /* Gram form: how many */
+    int restart[MUONIUM_MAX_STEPS];     /* before which steps, counted from 0 */
+    double table[MUONIUM_MAX_STEPS][3]; /* the polynomials */
+    double flops;                       /* per matrix, triangles counted once */
+    size_t workspace;                   /* bytes that an execution needs */
 } muonium_plan_info;
 
 /* Make a plan. NULL options mean the defaults. The workspace is sized for the
@@ -305,8 +304,7 @@ MUONIUM_API muonium_status muonium_plan_create(muonium_shape shape,
                                                const muonium_plan_options *options,
                                                muonium_plan **plan);
 MUONIUM_API void muonium_plan_destroy(muonium_plan *plan); /* NULL is allowed */
-MUONIUM_API muonium_status muonium_plan_describe(const muonium_plan *plan,
-                                                 muonium_plan_info *info);
+MUONIUM_API muonium_status muonium_plan_describe(const muonium_plan *plan, muonium_plan_info *info);
 
 /* Orthogonalise a batch: `out` gets the polar factor of every matrix of `in`.
  * `in` and `out` may be of any type and strides; they may be the same memory
