@@ -4,11 +4,13 @@
 #   PREFIX       where `make install` puts things      (/usr/local)
 #   DESTDIR      staging directory put before PREFIX
 #   JOBS         parallel compilers and tests          (one per processor)
+#   FUZZ_SECONDS how long `make fuzz` runs each target  (60)
 #   CMAKE_FLAGS  more options, as -DMUONIUM_BLAS=ON
 
 BUILD ?= build
 PREFIX ?= /usr/local
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
+FUZZ_SECONDS ?= 60
 CMAKE_FLAGS ?=
 
 # The makefiles that CMake writes must not inherit from this one.
@@ -21,7 +23,7 @@ SANITIZED = -DMUONIUM_TESTS=ON -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS=-O1
 # addresses widely; where the system allows it, that is switched off for the tests.
 FIXED_ADDRESSES = $$(setarch -R true 2>/dev/null && echo setarch -R)
 
-.PHONY: all test sanitize coverage install format clean help
+.PHONY: all test sanitize fuzz coverage install format clean help
 .NOTPARALLEL:
 
 all: ## Build the library and the command into build/ (the default)
@@ -44,6 +46,12 @@ sanitize: ## Run the tests under the address, undefined-behaviour and thread san
 	@$(CMAKE) --build build-tsan -j$(JOBS)
 	@cd build-tsan && $(FIXED_ADDRESSES) $(CTEST) -L threads
 
+fuzz: ## Feed the parsers random files for FUZZ_SECONDS each
+	@tools/install-deps fuzz
+	@CC=clang $(CONFIGURE) -B build-fuzz -DMUONIUM_FUZZ=ON -DMUONIUM_SANITIZE=address,undefined
+	@$(CMAKE) --build build-fuzz -j$(JOBS)
+	@tools/fuzz build-fuzz $(FUZZ_SECONDS)
+
 coverage: ## Tell which share of each file the tests execute
 	@tools/install-deps test
 	@$(CONFIGURE) -B build-coverage -DMUONIUM_TESTS=ON -DCMAKE_BUILD_TYPE=Debug -DMUONIUM_COVERAGE=ON
@@ -59,7 +67,7 @@ format: ## Format all C files in place
 	@tools/format
 
 clean: ## Remove all build directories
-	rm -rf $(BUILD) build-asan build-tsan build-coverage build-ci
+	rm -rf $(BUILD) build-asan build-tsan build-fuzz build-coverage build-ci
 
 help: ## List these targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20
