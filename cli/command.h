@@ -1,0 +1,74 @@
+/*
+ * command.h: what a subcommand is, and how to add one.
+ *
+ * A subcommand is one constant of type `command` in a file of its own, and one
+ * line in the list in main.c. The smallest:
+ *
+ *     #include "command.h"
+ *
+ *     enum { JSON };
+ *     static const option options[] = {
+ *         [JSON] = {.name = "json", .type = OPTION_FLAG, .help = "print JSON"},
+ *     };
+ *
+ *     static int run(const command *self, const arguments *given)
+ *     {
+ *         printf("%s\n", given->value[JSON].given ? "{}" : "nothing");
+ *         return EXIT_OK;
+ *     }
+ *
+ *     const command command_bench = {
+ *         .name = "bench",
+ *         .summary = "measure this machine",
+ *         .description = "What it does, in a paragraph or two.",
+ *         .example = "muonium bench --json",
+ *         .options = options,
+ *         .option_count = sizeof options / sizeof options[0],
+ *         .run = run,
+ *     };
+ *
+ * A file outside cli/ does the same with cli/ on its include path. The benchmark
+ * is such a file: a build that has it defines MUONIUM_HAVE_BENCH, which lists
+ * command_bench.
+ */
+#ifndef CLI_COMMAND_H
+#define CLI_COMMAND_H
+
+#include <stdio.h>
+
+#include "message.h"
+#include "options.h"
+
+typedef struct command command;
+
+struct command {
+    const char *name;
+    const char *summary;     /* one line, no capital, no full stop */
+    const char *description; /* paragraphs, separated by an empty line */
+    const char *example;     /* lines as typed in a shell */
+    const option *options;   /* without --help, which every command has */
+    size_t option_count;
+    const char *operands; /* as in the usage line: "IN.npy OUT.npy"; NULL for none */
+    size_t least_operands, most_operands;
+
+    /* Prints results on stdout and messages through message.h; returns the exit
+     * code. Errors in writing stdout are noticed by the caller. */
+    int (*run)(const command *self, const arguments *given);
+};
+
+extern const command command_info;
+extern const command command_coeffs;
+extern const command command_orthogonalize;
+#ifdef MUONIUM_HAVE_BENCH
+extern const command command_bench;
+#endif
+
+/* ---- help.c ---- */
+
+/* Usage, description, options and example of one command. */
+void help_command(FILE *out, const command *self);
+
+/* The list of commands, `commands` ending with NULL. */
+void help_overview(FILE *out, const command *const *commands);
+
+#endif

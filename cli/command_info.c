@@ -1,0 +1,141 @@
+/*
+ * command_info.c: muonium info, what this build is and what it chose here.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "command.h"
+#include "json.h"
+
+enum { JSON };
+
+static const option options[] = {
+    [JSON] = {.name = "json", .type = OPTION_FLAG, .help = "print JSON"},
+};
+
+#if defined(__clang__)
+#define COMPILER "clang " __clang_version__
+#elif defined(__GNUC__)
+#define COMPILER "gcc " __VERSION__
+#else
+#define COMPILER "unknown"
+#endif
+
+/* The build may tell how it compiles. */
+#ifdef MUONIUM_BUILD_FLAGS
+static const char *const build_flags = MUONIUM_BUILD_FLAGS;
+#else
+static const char *const build_flags = NULL;
+#endif
+
+static const struct {
+    const char *name, *meaning;
+} variables[] = {
+    {"MUONIUM_CPU", "instruction set to use: portable, avx2, avx512"},
+    {"MUONIUM_NUM_THREADS", "threads to use"},
+};
+enum { VARIABLES = sizeof variables / sizeof variables[0] };
+
+static void print_text(const muonium_cpu_info *cpu)
+{
+    printf("muonium      %s\n", muonium_version());
+    if (strcmp(muonium_version(), MUONIUM_VERSION_STRING) != 0) {
+        printf("             (this command was compiled for %s)\n", MUONIUM_VERSION_STRING);
+    }
+    if (cpu != NULL) {
+        printf("kernels      %s (%s)\n", cpu->isa, cpu->kernel);
+        printf("because      %s\n", cpu->reason);
+        printf("cpu has      %s\n", *cpu->features != 0 ? cpu->features : "nothing of use");
+    }
+    printf("threads      %d\n", muonium_threads());
+    printf("presets     ");
+    const char *name;
+    for (int i = 0; (name = muonium_preset_name(i)) != NULL; i++) {
+        printf(" %s", name);
+    }
+    printf("\ncompiler     %s\n", COMPILER);
+    if (build_flags != NULL) {
+        printf("flags        %s\n", build_flags);
+    }
+    printf("environment\n");
+    for (size_t i = 0; i < VARIABLES; i++) {
+        const char *value = getenv(variables[i].name);
+        printf("  %-20s %-8s %s\n", variables[i].name, value != NULL ? value : "not set",
+               variables[i].meaning);
+    }
+}
+
+/* A string of words as an array. */
+static void write_words(json *writer, const char *key, const char *words)
+{
+    json_array(writer, key);
+    while (*words != 0) {
+        size_t length = strcspn(words, " ");
+        char word[64];
+        snprintf(word, sizeof word, "%.*s", (int)length, words);
+        json_string(writer, NULL, word);
+        words += length + strspn(words + length, " ");
+    }
+    json_array_end(writer);
+}
+
+static void print_json(const muonium_cpu_info *cpu)
+{
+    json writer = {.out = stdout};
+    json_object(&writer, NULL);
+    json_string(&writer, "version", muonium_version());
+    json_string(&writer, "header_version", MUONIUM_VERSION_STRING);
+    if (cpu != NULL) {
+        json_object(&writer, "cpu");
+        json_string(&writer, "isa", cpu->isa);
+        json_string(&writer, "kernel", cpu->kernel);
+        json_string(&writer, "reason", cpu->reason);
+        write_words(&writer, "features", cpu->features);
+        json_object_end(&writer);
+    } else {
+        json_string(&writer, "cpu", NULL);
+    }
+    json_integer(&writer, "threads", muonium_threads());
+    json_array(&writer, "presets");
+    const char *name;
+    for (int i = 0; (name = muonium_preset_name(i)) != NULL; i++) {
+        json_string(&writer, NULL, name);
+    }
+    json_array_end(&writer);
+    json_object(&writer, "build");
+    json_string(&writer, "compiler", COMPILER);
+    json_string(&writer, "flags", build_flags);
+    json_object_end(&writer);
+    json_object(&writer, "environment");
+    for (size_t i = 0; i < VARIABLES; i++) {
+        json_string(&writer, variables[i].name, getenv(variables[i].name));
+    }
+    json_object_end(&writer);
+    json_object_end(&writer);
+}
+
+static int run(const command *self, const arguments *given)
+{
+    muonium_cpu_info cpu;
+    muonium_status status = muonium_cpu(&cpu);
+    /* Whoever asks because something is wrong gets the rest all the same. */
+    const muonium_cpu_info *known = status == MUONIUM_OK ? &cpu : NULL;
+    if (given->value[JSON].given) {
+        print_json(known);
+    } else {
+        print_text(known);
+    }
+    return status == MUONIUM_OK ? EXIT_OK : message_status(self->name, status);
+}
+
+const command command_info = {
+    .name = "info",
+    .summary = "what this build is and which kernels it chose here",
+    .description = "Prints the version, the kernels chosen for this CPU and why, the threads, the "
+                   "presets of coefficients, how the command was compiled, and the environment "
+                   "variables that matter with their values.",
+    .example = "muonium info\nMUONIUM_CPU=portable muonium info --json",
+    .options = options,
+    .option_count = sizeof options / sizeof options[0],
+    .run = run,
+};

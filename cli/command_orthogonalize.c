@@ -1,0 +1,271 @@
+/*
+ * command_orthogonalize.c: muonium orthogonalize, the polar factor of every
+ * matrix of a file.
+ *
+ * The result is computed in the memory that the file was read into, so a file
+ * needs its own size of memory and the workspace, and a matrix that is skipped
+ * passes through unchanged.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "command.h"
+#include "file.h"
+#include "iteration_options.h"
+#include "npy.h"
+#include "orthogonalize_report.h"
+
+enum {
+    STEPS,
+    COEFFICIENTS,
+    LOWER,
+    SAFETY,
+    CUSHION,
+    NORMALIZE,
+    EPS,
+    EPS_MODE,
+    SAFETY_FACTOR,
+    PRECISION,
+    FORM,
+    NONFINITE,
+    JSON
+};
+
+/* All in the order of the enumerations in muonium.h. */
+static const char *const normalizations[] = {"frobenius", "schatten", "aol",
+                                             "spectral",  "none",     NULL};
+static const char *const eps_modes[] = {"none", "clamp", "add", NULL};
+static const char *const precisions[] = {"f32", "f64", "bf16", "f16", NULL};
+static const char *const forms[] = {"auto", "standard", "gram", NULL};
+static const char *const nonfinites[] = {"error", "skip", "propagate", NULL};
+
+static const option options[] = {
+    [STEPS] = OPTION_STEPS,
+    [COEFFICIENTS] = {.name = "coefficients",
+                      .letter = 'c',
+                      .type = OPTION_CHOICE,
+                      .placeholder = "NAME",
+                      .choice_name = muonium_preset_name,
+                      .help = "a published table; without it Polar Express for exactly these "
+                              "steps, LOWER, SAFETY and CUSHION"},
+    [LOWER] = OPTION_LOWER,
+    [SAFETY] = OPTION_SAFETY,
+    [CUSHION] = OPTION_CUSHION,
+    [NORMALIZE] = {.name = "normalize",
+                   .type = OPTION_CHOICE,
+                   .placeholder = "NORM",
+                   .fallback = "frobenius",
+                   .choices = normalizations,
+                   .help = "what a matrix is divided by first"},
+    [EPS] = {.name = "eps",
+             .type = OPTION_NUMBER,
+             .placeholder = "X",
+             .fallback = "1e-7",
+             .help = "guards the divisor as --eps-mode says"},
+    [EPS_MODE] = {.name = "eps-mode",
+                  .type = OPTION_CHOICE,
+                  .placeholder = "MODE",
+                  .fallback = "none",
+                  .choices = eps_modes,
+                  .help = "no eps and scale invariance, the larger of divisor and eps, or the sum"},
+    [SAFETY_FACTOR] = {.name = "safety-factor",
+                       .type = OPTION_NUMBER,
+                       .placeholder = "X",
+                       .fallback = "1",
+                       .help = "multiplies the norm that divides"},
+    [PRECISION] = {.name = "precision",
+                   .type = OPTION_CHOICE,
+                   .placeholder = "TYPE",
+                   .fallback = "f32",
+                   .choices = precisions,
+                   .help = "what intermediates are stored in"},
+    [FORM] = {.name = "form",
+              .type = OPTION_CHOICE,
+              .placeholder = "FORM",
+              .fallback = "auto",
+              .choices = forms,
+              .help = "how the polynomial is evaluated"},
+    [NONFINITE] = {.name = "nonfinite",
+                   .type = OPTION_CHOICE,
+                   .placeholder = "POLICY",
+                   .fallback = "error",
+                   .choices = nonfinites,
+                   .help = "for a matrix with NaN or infinity: fail, copy it unchanged, or fill it "
+                           "with NaN"},
+    [JSON] = {.name = "json", .type = OPTION_FLAG, .help = "print JSON"},
+};
+
+static const option_clash clashes[] = {
+    {COEFFICIENTS, LOWER}, {COEFFICIENTS, SAFETY}, {COEFFICIENTS, CUSHION}};
+
+static int check_combination(const command *self, const arguments *given)
+{
+    if (!options_agree(self->name, options, given->value, clashes,
+                       sizeof clashes / sizeof clashes[0])) {
+        return EXIT_USAGE;
+    }
+    if (given->value[EPS].given && given->value[EPS_MODE].choice == MUONIUM_EPS_NONE) {
+        return message_usage(self->name, "--eps has no effect with --eps-mode none: choose "
+                                         "--eps-mode clamp or --eps-mode add");
+    }
+    for (size_t i = 0; i < given->operands; i++) {
+        const char *dot = strrchr(given->operand[i], '.');
+        if (dot != NULL && strcmp(dot, ".safetensors") == 0) {
+            return message_usage(self->name, "'%s': only .npy files are read and written",
+                                 given->operand[i]);
+        }
+    }
+    return EXIT_OK;
+}
+
+static muonium_plan_options plan_options(const option_value *value)
+{
+    muonium_plan_options o;
+    muonium_plan_options_init(&o);
+    o.steps = value[STEPS].integer;
+    o.coefficients = value[COEFFICIENTS].text;
+    o.lower = value[LOWER].number;
+    o.safety = value[SAFETY].number;
+    o.cushion = value[CUSHION].number;
+    o.normalization = (muonium_normalization)value[NORMALIZE].choice;
+    o.eps_mode = (muonium_eps_mode)value[EPS_MODE].choice;
+    o.eps = value[EPS].number;
+    o.safety_factor = value[SAFETY_FACTOR].number;
+    o.precision = (muonium_dtype)value[PRECISION].choice;
+    o.form = (muonium_form)value[FORM].choice;
+    o.nonfinite = (muonium_nonfinite)value[NONFINITE].choice;
+    return o;
+}
+
+/* The last two dimensions are the matrix, those before it the batch. */
+static bool matrix_shape(const npy_array *array, muonium_shape *shape, problem *what)
+{
+    char text[256];
+    npy_format_shape(array, text, sizeof text);
+    if (array->dims < 2) {
+        return problem_set(what, "shape %s: a matrix needs two dimensions, a batch more", text);
+    }
+    if (array->count == 0) {
+        return problem_set(what, "shape %s: there are no elements", text);
+    }
+    shape->rows = array->shape[array->dims - 2];
+    shape->cols = array->shape[array->dims - 1];
+    shape->batch = array->count / shape->rows / shape->cols;
+    return true;
+}
+
+static muonium_view view_of(const npy_array *array, muonium_shape shape, void *data)
+{
+    muonium_view view = muonium_dense(array->dtype, shape, data);
+    if (array->fortran_order) {
+        /* The first index varies fastest: matrices are interleaved, and several
+         * batch dimensions in that order still make one of stride 1. */
+        view.batch_stride = 1;
+        view.row_stride = (ptrdiff_t)shape.batch;
+        view.col_stride = (ptrdiff_t)(shape.batch * shape.rows);
+    }
+    return view;
+}
+
+static muonium_status execute(const orthogonalize_report *report,
+                              const muonium_plan_options *chosen, void *data,
+                              muonium_plan_info *info, muonium_certificate *certificates)
+{
+    muonium_plan *plan = NULL;
+    muonium_status status = muonium_plan_create(report->shape, chosen, &plan);
+    if (status == MUONIUM_OK) {
+        status = muonium_plan_describe(plan, info);
+    }
+    if (status == MUONIUM_OK) {
+        muonium_view view = view_of(report->array, report->shape, data);
+        status = muonium_plan_execute(plan, &view, &view, NULL, certificates);
+    }
+    muonium_plan_destroy(plan);
+    return status;
+}
+
+static bool write_result(const npy_array *array, const unsigned char *data, const char *path,
+                         problem *what)
+{
+    unsigned char header[NPY_HEADER_ROOM];
+    size_t header_size = npy_format_header(array, header);
+    file_piece pieces[] = {{header, header_size},
+                           {data, array->count * muonium_dtype_size(array->dtype)}};
+    return file_replace(path, pieces, 2, what);
+}
+
+/* All between reading and releasing the file. `bytes` is overwritten. */
+static int process(const command *self, const arguments *given, unsigned char *bytes, size_t size)
+{
+    const char *in = given->operand[0], *out = given->operand[1];
+    npy_array array;
+    muonium_shape shape = {0};
+    problem what;
+    if (!npy_parse(bytes, size, &array, &what) || !matrix_shape(&array, &shape, &what)) {
+        return message_failed(self->name, "'%s': %s", in, what.text);
+    }
+    unsigned char *data = bytes + array.data_offset;
+    if (array.data_offset % muonium_dtype_size(array.dtype) != 0) {
+        data = memmove(bytes, data, size - array.data_offset);
+    }
+    muonium_certificate *certificates = calloc(shape.batch, sizeof *certificates);
+    if (certificates == NULL) {
+        return message_failed(self->name, "out of memory for %zu certificates", shape.batch);
+    }
+    muonium_plan_options chosen = plan_options(given->value);
+    muonium_plan_info info;
+    orthogonalize_report report = {in, out, &array, shape, &info, certificates};
+    muonium_status status = execute(&report, &chosen, data, &info, certificates);
+    int code = EXIT_OK;
+    if (status != MUONIUM_OK) {
+        code = message_status(self->name, status);
+    } else if (!write_result(&array, data, out, &what)) {
+        code = message_failed(self->name, "%s", what.text);
+    } else if (given->value[JSON].given) {
+        orthogonalize_report_json(&report);
+    } else {
+        orthogonalize_report_print(&report);
+    }
+    free(certificates);
+    return code;
+}
+
+static int run(const command *self, const arguments *given)
+{
+    int code = check_combination(self, given);
+    if (code != EXIT_OK) {
+        return code;
+    }
+    problem what;
+    size_t size;
+    unsigned char *bytes = file_read(given->operand[0], &size, &what);
+    if (bytes == NULL) {
+        return message_failed(self->name, "%s", what.text);
+    }
+    code = process(self, given, bytes, size);
+    free(bytes);
+    return code;
+}
+
+const command command_orthogonalize = {
+    .name = "orthogonalize",
+    .summary = "replace the matrices of a file by their polar factors",
+    .description =
+        "Reads an array of half, single or double floats from IN.npy, replaces every matrix by the "
+        "nearest matrix with orthonormal rows or columns, as the Muon optimizer does, and writes "
+        "the result to OUT.npy in the same type and order. The last two dimensions are the matrix; "
+        "all before them are a batch. OUT.npy may be IN.npy. It is replaced in one piece after "
+        "everything has been computed; on an error it is left as it was.\n\n"
+        "Prints the plan and, per matrix, a certificate: what the matrix X was divided by, the "
+        "distance |I - X X^T| from orthogonality before the last step, and the bound on that "
+        "distance for the result. Frobenius norms; for a tall matrix X^T X.",
+    .example = "muonium orthogonalize gradient.npy update.npy --steps 8\n"
+               "muonium orthogonalize g.npy u.npy --coefficients original --eps-mode add "
+               "--precision bf16 --json",
+    .options = options,
+    .option_count = sizeof options / sizeof options[0],
+    .operands = "IN.npy OUT.npy",
+    .least_operands = 2,
+    .most_operands = 2,
+    .run = run,
+};

@@ -1,0 +1,202 @@
+/*
+ * orthogonalize_report.c: plan and certificates as text and as JSON.
+ */
+#include "orthogonalize_report.h"
+
+#include <math.h>
+
+#include "json.h"
+
+enum { LISTED_MOST = 16 }; /* more matrices are summarised */
+
+static const char *const form_names[] = {"auto", "standard", "gram"};
+static const char *const outcome_names[] = {"orthogonalized", "zero", "skipped", "propagated"};
+enum {
+    FORMS = sizeof form_names / sizeof form_names[0],
+    OUTCOMES = sizeof outcome_names / sizeof outcome_names[0]
+};
+
+static const char *form_name(muonium_form form)
+{
+    return (unsigned)form < FORMS ? form_names[form] : "unknown";
+}
+
+static const char *outcome_name(muonium_outcome outcome)
+{
+    return (unsigned)outcome < OUTCOMES ? outcome_names[outcome] : "unknown";
+}
+
+/* The position of matrix number `matrix` in the leading dimensions. */
+static void batch_index(const npy_array *array, size_t matrix, size_t index[NPY_MAX_DIMS])
+{
+    size_t leading = array->dims - 2;
+    for (size_t k = 0; k < leading; k++) {
+        size_t d = array->fortran_order ? k : leading - 1 - k; /* fastest first */
+        index[d] = matrix % array->shape[d];
+        matrix /= array->shape[d];
+    }
+}
+
+/* "[2, 0]"; "" where there is a single matrix without leading dimensions. */
+static void format_index(const npy_array *array, size_t matrix, char *text, size_t size)
+{
+    size_t index[NPY_MAX_DIMS], used = 0;
+    batch_index(array, matrix, index);
+    text[0] = 0;
+    for (size_t d = 0; d + 2 < array->dims && used < size; d++) {
+        used += (size_t)snprintf(text + used, size - used, "%s%zu%s", d > 0 ? ", " : "[", index[d],
+                                 d + 3 == array->dims ? "]" : "");
+    }
+}
+
+static void print_bytes(size_t bytes)
+{
+    if (bytes < 1024) {
+        printf("%zu bytes", bytes);
+    } else if (bytes < 1024 * 1024) {
+        printf("%.1f KiB", (double)bytes / 1024);
+    } else {
+        printf("%.1f MiB", (double)bytes / (1024 * 1024));
+    }
+}
+
+static void print_plan(const muonium_plan_info *plan)
+{
+    printf("plan: %s form, %d step%s", form_name(plan->form), plan->steps,
+           plan->steps == 1 ? "" : "s");
+    for (int i = 0; i < plan->restarts; i++) {
+        printf("%s%d", i == 0 ? ", restart before step " : " and ", plan->restart[i] + 1);
+    }
+    printf(", %.4g MFLOP per matrix, workspace ", plan->flops * 1e-6);
+    print_bytes(plan->workspace);
+    printf("\n");
+}
+
+static void print_certificate(const char *index, const muonium_certificate *c)
+{
+    printf("certificate%s%s: %s", *index != 0 ? " " : "", index, outcome_name(c->outcome));
+    if (c->outcome == MUONIUM_ORTHOGONALIZED) {
+        printf(", divided by %.6g, |I - X X^T| %.3g before the last step and at most %.3g after",
+               c->divisor, c->deviation, c->bound);
+        if (c->rescued > 0) {
+            printf(", rescued %d time%s", c->rescued, c->rescued == 1 ? "" : "s");
+        }
+    }
+    printf("\n");
+}
+
+static void print_summary(const orthogonalize_report *report)
+{
+    size_t counts[OUTCOMES] = {0}, worst = 0, rescued = 0;
+    double worst_bound = -1;
+    for (size_t i = 0; i < report->shape.batch; i++) {
+        const muonium_certificate *c = &report->certificates[i];
+        if ((unsigned)c->outcome < OUTCOMES) {
+            counts[c->outcome]++;
+        }
+        rescued += c->rescued > 0;
+        /* A bound that is not a number is worse than any. */
+        bool worse = isnan(c->bound) || c->bound > worst_bound;
+        if (c->outcome == MUONIUM_ORTHOGONALIZED && worse && !isnan(worst_bound)) {
+            worst = i;
+            worst_bound = c->bound;
+        }
+    }
+    printf("certificates: %zu matrices", report->shape.batch);
+    for (size_t k = 0; k < OUTCOMES; k++) {
+        if (counts[k] > 0) {
+            printf(", %zu %s", counts[k], outcome_names[k]);
+        }
+    }
+    if (rescued > 0) {
+        printf(", %zu rescued", rescued);
+    }
+    printf("\n");
+    if (counts[MUONIUM_ORTHOGONALIZED] > 0) {
+        char index[256];
+        format_index(report->array, worst, index, sizeof index);
+        printf("the worst is\n");
+        print_certificate(index, &report->certificates[worst]);
+    }
+}
+
+void orthogonalize_report_print(const orthogonalize_report *report)
+{
+    char shape[256];
+    npy_format_shape(report->array, shape, sizeof shape);
+    printf("%s: %s %s%s\n", report->in, npy_dtype_name(report->array->dtype), shape,
+           report->array->fortran_order ? ", Fortran order" : "");
+    print_plan(report->plan);
+    if (report->shape.batch > LISTED_MOST) {
+        print_summary(report);
+    } else {
+        for (size_t i = 0; i < report->shape.batch; i++) {
+            char index[256];
+            format_index(report->array, i, index, sizeof index);
+            print_certificate(index, &report->certificates[i]);
+        }
+    }
+    printf("wrote %s\n", report->out);
+}
+
+static void write_plan(json *writer, const muonium_plan_info *plan)
+{
+    json_object(writer, "plan");
+    json_string(writer, "form", form_name(plan->form));
+    json_integer(writer, "steps", plan->steps);
+    json_array(writer, "restarts");
+    for (int i = 0; i < plan->restarts; i++) {
+        json_integer(writer, NULL, plan->restart[i]);
+    }
+    json_array_end(writer);
+    json_number(writer, "flops", plan->flops);
+    json_integer(writer, "workspace", (long long)plan->workspace);
+    json_array(writer, "coefficients");
+    for (int i = 0; i < plan->steps; i++) {
+        json_numbers(writer, NULL, plan->table[i], 3);
+    }
+    json_array_end(writer);
+    json_object_end(writer);
+}
+
+static void write_certificate(json *writer, const npy_array *array, size_t matrix,
+                              const muonium_certificate *c)
+{
+    size_t index[NPY_MAX_DIMS];
+    batch_index(array, matrix, index);
+    json_object(writer, NULL);
+    json_array(writer, "index");
+    for (size_t d = 0; d + 2 < array->dims; d++) {
+        json_integer(writer, NULL, (long long)index[d]);
+    }
+    json_array_end(writer);
+    json_string(writer, "outcome", outcome_name(c->outcome));
+    json_integer(writer, "rescued", c->rescued);
+    json_number(writer, "divisor", c->divisor);
+    json_number(writer, "deviation", c->deviation);
+    json_number(writer, "bound", c->bound);
+    json_object_end(writer);
+}
+
+void orthogonalize_report_json(const orthogonalize_report *report)
+{
+    const npy_array *array = report->array;
+    json writer = {.out = stdout};
+    json_object(&writer, NULL);
+    json_string(&writer, "input", report->in);
+    json_string(&writer, "output", report->out);
+    json_string(&writer, "dtype", npy_dtype_name(array->dtype));
+    json_bool(&writer, "fortran_order", array->fortran_order);
+    json_array(&writer, "shape");
+    for (size_t d = 0; d < array->dims; d++) {
+        json_integer(&writer, NULL, (long long)array->shape[d]);
+    }
+    json_array_end(&writer);
+    write_plan(&writer, report->plan);
+    json_array(&writer, "certificates");
+    for (size_t i = 0; i < report->shape.batch; i++) {
+        write_certificate(&writer, array, i, &report->certificates[i]);
+    }
+    json_array_end(&writer);
+    json_object_end(&writer);
+}
