@@ -27,8 +27,8 @@ bool mu_blas_scratch(const mu_kernel *kernel, size_t m, size_t n, size_t *bytes)
 static void *form(const mu_kernel *kernel, const mu_operand *o, size_t rows, size_t cols,
                   void *dense)
 {
-    mu_block block = {(void *)(uintptr_t)o->data, o->dtype, o->row_stride, o->col_stride,
-                      rows, cols};
+    mu_block block = {
+        (void *)(uintptr_t)o->data, o->dtype, o->row_stride, o->col_stride, rows, cols};
     kernel->load(&block, dense, cols);
     for (size_t i = 0; i < rows; i++) {
         for (size_t j = 0; j < cols; j++) {
@@ -71,11 +71,11 @@ void mu_blas_gram(const mu_matmul *with, size_t m, size_t n, const mu_operand *x
 {
     const void *dense = form(with->kernel, x, m, n, with->scratch);
     if (with->kernel->type == MUONIUM_F32) {
-        cblas_ssyrk(CblasRowMajor, CblasLower, CblasNoTrans, (int)m, (int)n, 1, dense, (int)n, 0,
-                    c, (int)ldc);
+        cblas_ssyrk(CblasRowMajor, CblasLower, CblasNoTrans, (int)m, (int)n, 1, dense, (int)n, 0, c,
+                    (int)ldc);
     } else {
-        cblas_dsyrk(CblasRowMajor, CblasLower, CblasNoTrans, (int)m, (int)n, 1, dense, (int)n, 0,
-                    c, (int)ldc);
+        cblas_dsyrk(CblasRowMajor, CblasLower, CblasNoTrans, (int)m, (int)n, 1, dense, (int)n, 0, c,
+                    (int)ldc);
     }
     with->kernel->mirror(c, (ptrdiff_t)ldc, 0, m, 0, m);
 }

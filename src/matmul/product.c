@@ -77,8 +77,8 @@ static void pack_lanes(const product *p, const side *s, size_t block, size_t fro
     size_t source_bytes = muonium_dtype_size(s->whole.dtype);
     size_t first_step = block * p->kc;
     for (size_t lane = from; lane < to; lane += s->width) {
-        ptrdiff_t skip = (ptrdiff_t)lane * s->whole.lane_stride +
-                         (ptrdiff_t)first_step * s->whole.step_stride;
+        ptrdiff_t skip =
+            (ptrdiff_t)lane * s->whole.lane_stride + (ptrdiff_t)first_step * s->whole.step_stride;
         skip *= (ptrdiff_t)source_bytes;
         mu_lanes part = s->whole;
         part.data = (const char *)part.data + skip;
@@ -92,8 +92,8 @@ static void pack_lanes(const product *p, const side *s, size_t block, size_t fro
 /* A rows x cols block of C at (i0, j0) from one block of k, where `b_panels` packed
  * panels of B start with column j0. `lower`: only tiles that reach the diagonal
  * or below it, and of these only the columns that do. */
-static void multiply(const product *p, size_t block, size_t i0, size_t rows, size_t j0,
-                     size_t cols, const char *b, bool lower)
+static void multiply(const product *p, size_t block, size_t i0, size_t rows, size_t j0, size_t cols,
+                     const char *b, bool lower)
 {
     const mu_kernel *kernel = p->kernel;
     size_t steps = steps_of(p, block);
@@ -159,8 +159,8 @@ static void square_task(void *context, size_t index, unsigned lane)
     size_t panels = ceil_div(p->b.lanes, p->b.width);
     size_t end = p->first_block + p->block_count;
     for (size_t block = p->first_block; block < end; block++) {
-        multiply(p, block, i0, rows, j0, cols,
-                 panel_of(p, &p->b, p->b.packed, panels, block, j0), row == col);
+        multiply(p, block, i0, rows, j0, cols, panel_of(p, &p->b, p->b.packed, panels, block, j0),
+                 row == col);
     }
     if (end * p->kc >= p->k) {
         p->kernel->mirror(p->c, (ptrdiff_t)p->ldc, i0, i0 + rows, j0, j0 + cols);
@@ -198,8 +198,9 @@ static void triangle(const mu_matmul *with, size_t m, size_t k, const mu_lanes *
 /* The rows of an operand as lanes; its columns as lanes. */
 static mu_lanes rows_as_lanes(const mu_operand *o)
 {
-    mu_lanes lanes = {o->data,  o->dtype,       o->row_stride, o->col_stride, o->scale,
-                      o->other, o->other_scale, o->shift,      0};
+    mu_lanes lanes = {o->data,        o->dtype, o->row_stride,
+                      o->col_stride,  o->scale, o->other,
+                      o->other_scale, o->shift, 0};
     return lanes;
 }
 
@@ -314,8 +315,8 @@ bool mu_matmul_scratch(const mu_kernel *kernel, size_t m, size_t n, unsigned lan
     for (int i = 0; i < 2; i++) {
         p.kc = block_length(kernel, lengths[i]);
         size_t blocks = min_size(ceil_div(lengths[i], p.kc), BLOCKS_AT_ONCE);
-        size_t both = packed_bytes(&p, m, kernel->mr, blocks) +
-                      packed_bytes(&p, m, kernel->nr, blocks);
+        size_t both =
+            packed_bytes(&p, m, kernel->mr, blocks) + packed_bytes(&p, m, kernel->nr, blocks);
         longest = both > longest ? both : longest;
     }
     p.kc = block_length(kernel, m);

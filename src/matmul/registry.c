@@ -86,7 +86,7 @@ muonium_status muonium_cpu(muonium_cpu_info *info)
     if (!info) {
         return mu_fail(MUONIUM_INVALID, "info is NULL: pass a muonium_cpu_info to fill");
     }
-    const mu_kernel *kernel;
+    const mu_kernel *kernel = NULL;
     muonium_status status = mu_kernel_choose(MUONIUM_F32, &kernel);
     if (status != MUONIUM_OK) {
         return status;

@@ -32,11 +32,11 @@ _Static_assert(MR <= NR, "a staging buffer for NR lanes serves MR lanes");
 
 /* `vectors` is a constant, 1 or 2, at both call sites: columns beyond the first
  * vector are not computed when none is wanted. */
-static inline __attribute__((always_inline)) void NAME(tile_of)(const int vectors, size_t k,
-                                                               const T *restrict a,
-                                                               const T *restrict b, T *restrict c,
-                                                               ptrdiff_t ldc, size_t rows,
-                                                               size_t cols, bool accumulate)
+static inline
+    __attribute__((always_inline)) void NAME(tile_of)(const int vectors, size_t k,
+                                                      const T *restrict a, const T *restrict b,
+                                                      T *restrict c, ptrdiff_t ldc, size_t rows,
+                                                      size_t cols, bool accumulate)
 {
     V sum[MR][2];
 #pragma GCC unroll 16
@@ -273,10 +273,9 @@ static void NAME(store)(const void *from, size_t ld, const mu_block *to)
 /* ---- packing ---- */
 
 /* Lanes adjacent in memory: every step is a copy. `width` is a constant. */
-static inline __attribute__((always_inline)) void
-NAME(pack_adjacent)(const size_t width, const T *restrict from, const T *restrict other,
-                    ptrdiff_t step_stride, T scale, T other_scale, size_t lanes, size_t steps,
-                    T *restrict packed)
+static inline __attribute__((always_inline)) void NAME(pack_adjacent)(
+    const size_t width, const T *restrict from, const T *restrict other, ptrdiff_t step_stride,
+    T scale, T other_scale, size_t lanes, size_t steps, T *restrict packed)
 {
     if (lanes < width) {
         for (size_t s = 0; s < steps; s++, packed += width) {
@@ -306,20 +305,20 @@ NAME(pack_adjacent)(const size_t width, const T *restrict from, const T *restric
 }
 
 /* Steps adjacent in memory: squares of VL lanes by VL steps are transposed in
- * registers. Where width is not a multiple of VL the last vector of a step
- * spills into the next step, which is written after it, so only the very last
- * step must be stored exactly. */
-static inline __attribute__((always_inline)) void
-NAME(pack_across)(const size_t width, const T *restrict from, const T *restrict other,
-                  ptrdiff_t lane_stride, T scale, T other_scale, size_t lanes, size_t steps,
-                  T *restrict packed)
+ * registers. Where width is not a multiple of VL the last lanes come first: their
+ * vectors spill into the first lanes of the next step, which are written after
+ * them, so only the very last step must be stored exactly. */
+static inline __attribute__((always_inline)) void NAME(pack_across)(
+    const size_t width, const T *restrict from, const T *restrict other, ptrdiff_t lane_stride,
+    T scale, T other_scale, size_t lanes, size_t steps, T *restrict packed)
 {
     size_t s = 0;
     V factor = VEC(set1)(scale), other_factor = VEC(set1)(other_scale);
     size_t whole = lanes == width ? steps / VL * VL : 0;
     for (; s < whole; s += VL) {
 #pragma GCC unroll 4
-        for (size_t group = 0; group < width; group += VL) {
+        for (size_t groups = (width + VL - 1) / VL; groups > 0; groups--) {
+            size_t group = (groups - 1) * VL;
             V square[VL];
 #pragma GCC unroll 16
             for (size_t l = 0; l < VL; l++) {
@@ -367,10 +366,10 @@ NAME(pack_across)(const size_t width, const T *restrict from, const T *restrict 
 
 /* Any strides and types: convert STAGE steps at a time into a small block of
  * type T in which the lanes or the steps are adjacent, then as above. */
-static inline __attribute__((always_inline)) void NAME(pack_staged)(const size_t width,
-                                                                   const mu_lanes *source,
-                                                                   size_t lanes, size_t steps,
-                                                                   T *restrict packed)
+static inline
+    __attribute__((always_inline)) void NAME(pack_staged)(const size_t width,
+                                                          const mu_lanes *source, size_t lanes,
+                                                          size_t steps, T *restrict packed)
 {
     T stage[NR * STAGE];
     ptrdiff_t bytes = (ptrdiff_t)muonium_dtype_size(source->dtype);
@@ -395,9 +394,9 @@ static inline __attribute__((always_inline)) void NAME(pack_staged)(const size_t
     }
 }
 
-static inline __attribute__((always_inline)) void NAME(pack)(const size_t width,
-                                                            const mu_lanes *source, size_t lanes,
-                                                            size_t steps, T *packed)
+static inline
+    __attribute__((always_inline)) void NAME(pack)(const size_t width, const mu_lanes *source,
+                                                   size_t lanes, size_t steps, T *packed)
 {
     const T *from = source->data, *other = source->other;
     T scale = (T)source->scale, other_scale = (T)source->other_scale;
@@ -405,8 +404,8 @@ static inline __attribute__((always_inline)) void NAME(pack)(const size_t width,
         NAME(pack_adjacent)(width, from, other, source->step_stride, scale, other_scale, lanes,
                             steps, packed);
     } else if (source->dtype == T_DTYPE && source->step_stride == 1) {
-        NAME(pack_across)(width, from, other, source->lane_stride, scale, other_scale, lanes,
-                          steps, packed);
+        NAME(pack_across)(width, from, other, source->lane_stride, scale, other_scale, lanes, steps,
+                          packed);
     } else {
         NAME(pack_staged)(width, source, lanes, steps, packed);
     }

@@ -1,0 +1,364 @@
+/*
+ * execute.c: running a plan on the caller's arrays.
+ *
+ * All matrices are surveyed before anything is written, so that an error leaves
+ * the output untouched. Then matrices are taken several at a time, one per thread,
+ * or one by one by all threads; the bits are the same.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "orthogonalize/plan.h"
+
+enum { ROWS_PER_TASK = 16 };
+
+/* ---- the caller's arrays ---- */
+
+typedef struct extent {
+    uintptr_t from, to; /* bytes covered: [from, to) */
+} extent;
+
+/* Where a view begins and ends; false if that is not within the address space. */
+static bool extent_of(const muonium_view *view, muonium_shape shape, extent *covered)
+{
+    const size_t counts[3] = {shape.batch, shape.rows, shape.cols};
+    const ptrdiff_t strides[3] = {view->batch_stride, view->row_stride, view->col_stride};
+    size_t before = 0, after = muonium_dtype_size(view->dtype), bytes = after;
+    for (int d = 0; d < 3; d++) {
+        size_t step = strides[d] < 0 ? 0 - (size_t)strides[d] : (size_t)strides[d], span;
+        if (!mu_mul(counts[d] - 1, step, &span) || !mu_mul(span, bytes, &span) ||
+            !mu_add(strides[d] < 0 ? before : after, span, strides[d] < 0 ? &before : &after)) {
+            return false;
+        }
+    }
+    uintptr_t data = (uintptr_t)view->data;
+    if (before > data || after > UINTPTR_MAX - data || before > PTRDIFF_MAX ||
+        after > PTRDIFF_MAX) {
+        return false;
+    }
+    covered->from = data - before;
+    covered->to = data + after;
+    return true;
+}
+
+/* Whether no two elements share an index: each stride, from the smallest up, steps
+ * over all that the smaller ones reach. */
+static bool elements_distinct(const muonium_view *view, muonium_shape shape)
+{
+    size_t count[3] = {shape.batch, shape.rows, shape.cols};
+    size_t step[3];
+    const ptrdiff_t strides[3] = {view->batch_stride, view->row_stride, view->col_stride};
+    for (int d = 0; d < 3; d++) {
+        step[d] = strides[d] < 0 ? 0 - (size_t)strides[d] : (size_t)strides[d];
+    }
+    size_t reach = 0;
+    for (int round = 0; round < 3; round++) {
+        int least = -1;
+        for (int d = 0; d < 3; d++) {
+            if (count[d] > 1 && (least < 0 || step[d] < step[least])) {
+                least = d;
+            }
+        }
+        if (least < 0) {
+            break;
+        }
+        if (step[least] <= reach) {
+            return false;
+        }
+        reach += (count[least] - 1) * step[least];
+        count[least] = 1;
+    }
+    return true;
+}
+
+static muonium_status check_view(const char *name, const muonium_view *view, muonium_shape shape,
+                                 extent *covered)
+{
+    if (!view || !view->data) {
+        return mu_fail(MUONIUM_INVALID, "%s%s is NULL: pass where the matrices lie", name,
+                       view ? ".data" : "");
+    }
+    size_t bytes = muonium_dtype_size(view->dtype);
+    if (bytes == 0) {
+        return mu_fail(MUONIUM_INVALID, "%s.dtype is %d: use one of muonium_dtype", name,
+                       (int)view->dtype);
+    }
+    if ((uintptr_t)view->data % bytes != 0) {
+        return mu_fail(MUONIUM_INVALID,
+                       "%s.data is %p: elements of %zu bytes must lie at a multiple of that", name,
+                       view->data, bytes);
+    }
+    if (!extent_of(view, shape, covered)) {
+        return mu_fail(MUONIUM_INVALID,
+                       "strides of %s are %td, %td, %td (batch, row, col): with these the array "
+                       "leaves the address space",
+                       name, view->batch_stride, view->row_stride, view->col_stride);
+    }
+    return MUONIUM_OK;
+}
+
+static bool same_view(const muonium_view *a, const muonium_view *b, muonium_shape shape)
+{
+    return a->data == b->data && a->dtype == b->dtype &&
+           (shape.batch == 1 || a->batch_stride == b->batch_stride) &&
+           (shape.rows == 1 || a->row_stride == b->row_stride) &&
+           (shape.cols == 1 || a->col_stride == b->col_stride);
+}
+
+static muonium_status check_views(muonium_shape shape, const muonium_view *in,
+                                  const muonium_view *out)
+{
+    extent read, written;
+    muonium_status status = check_view("in", in, shape, &read);
+    if (status == MUONIUM_OK) {
+        status = check_view("out", out, shape, &written);
+    }
+    if (status != MUONIUM_OK) {
+        return status;
+    }
+    if (!elements_distinct(out, shape)) {
+        return mu_fail(MUONIUM_INVALID,
+                       "strides of out are %td, %td, %td (batch, row, col): elements of the "
+                       "result would overlap",
+                       out->batch_stride, out->row_stride, out->col_stride);
+    }
+    if (!same_view(in, out, shape) && read.from < written.to && written.from < read.to) {
+        return mu_fail(MUONIUM_INVALID,
+                       "in (%p) and out (%p) overlap: use the same address, type and strides, or "
+                       "separate memory",
+                       in->data, out->data);
+    }
+    return MUONIUM_OK;
+}
+
+/* ---- one matrix ---- */
+
+/* Matrix b of a view, with rows and columns exchanged for tall plans. A stride that
+ * is never taken gets the value of a dense array, so that copies can see it is one. */
+static mu_oriented orient(const muonium_plan *plan, const muonium_view *view, size_t b)
+{
+    size_t bytes = muonium_dtype_size(view->dtype);
+    mu_oriented matrix = {(char *)view->data + (ptrdiff_t)b * view->batch_stride * (ptrdiff_t)bytes,
+                          view->dtype, view->row_stride, view->col_stride};
+    if (plan->tall) {
+        matrix.row_stride = view->col_stride;
+        matrix.col_stride = view->row_stride;
+    }
+    if (plan->n == 1) {
+        matrix.col_stride = 1;
+    }
+    if (plan->m == 1) {
+        matrix.row_stride = (ptrdiff_t)plan->n;
+    }
+    return matrix;
+}
+
+/* Hand out the workspace of one lane or team. */
+static mu_iteration begin(const muonium_plan *plan, const muonium_view *in, const muonium_view *out,
+                          size_t b, char *memory, unsigned threads)
+{
+    size_t bytes = muonium_dtype_size(plan->kernel->type);
+    mu_iteration it = {.plan = plan, .in = orient(plan, in, b), .out = orient(plan, out, b)};
+    it.own = memory;
+    memory += mu_round_up(plan->m * plan->ldx * bytes, MU_ALIGNMENT);
+    for (int i = 0; i < plan->squares; i++) {
+        it.square[i] = memory;
+        memory += mu_round_up(plan->m * plan->ldr * bytes, MU_ALIGNMENT);
+    }
+    it.row_sums = (double *)(void *)memory;
+    memory += mu_round_up(2 * plan->m * sizeof(double), MU_ALIGNMENT);
+    it.with = (mu_matmul){plan->kernel, threads, memory};
+    return it;
+}
+
+static void store_rows(void *context, size_t index, unsigned lane)
+{
+    const mu_iteration *it = context;
+    const muonium_plan *plan = it->plan;
+    (void)lane;
+    size_t first = index * ROWS_PER_TASK, bytes = muonium_dtype_size(plan->kernel->type);
+    size_t rows = plan->m - first < ROWS_PER_TASK ? plan->m - first : ROWS_PER_TASK;
+    ptrdiff_t skip = (ptrdiff_t)first * it->out.row_stride;
+    mu_block to = {it->out.data + skip * (ptrdiff_t)muonium_dtype_size(it->out.dtype),
+                   it->out.dtype,
+                   it->out.row_stride,
+                   it->out.col_stride,
+                   rows,
+                   plan->n};
+    plan->kernel->store((char *)it->own + first * plan->ldx * bytes, plan->ldx, &to);
+}
+
+static void store(mu_iteration *it)
+{
+    mu_pool_run(store_rows, it, (it->plan->m + ROWS_PER_TASK - 1) / ROWS_PER_TASK, it->with.lanes);
+}
+
+/* Fill the output with 0 or NaN. */
+static void fill(mu_iteration *it, double value)
+{
+    const muonium_plan *plan = it->plan;
+    float single = (float)value;
+    size_t bytes = muonium_dtype_size(plan->kernel->type);
+    const void *source = plan->kernel->type == MUONIUM_F32 ? (void *)&single : (void *)&value;
+    for (size_t i = 0; i < plan->m * plan->ldx; i++) {
+        memcpy((char *)it->own + i * bytes, source, bytes);
+    }
+    store(it);
+}
+
+static void orthogonalize(mu_iteration *it, const mu_survey *survey)
+{
+    if (!isfinite(survey->largest)) {
+        bool skip = it->plan->options.nonfinite == MUONIUM_NONFINITE_SKIP;
+        it->certificate.outcome = skip ? MUONIUM_SKIPPED : MUONIUM_PROPAGATED;
+        it->certificate.divisor = it->certificate.deviation = it->certificate.bound = NAN;
+        if (!skip) {
+            fill(it, NAN);
+        }
+        return;
+    }
+    if (survey->largest == 0) {
+        it->certificate.outcome = MUONIUM_ZERO;
+        it->certificate.deviation = it->certificate.bound = sqrt((double)it->plan->m);
+        fill(it, 0);
+        return;
+    }
+    mu_normalize(it, survey);
+    it->plan->form->run(it);
+    if (!it->delivered) {
+        store(it);
+    }
+}
+
+/* ---- the batch ---- */
+
+typedef struct execution {
+    const muonium_plan *plan;
+    const muonium_view *in, *out;
+    mu_survey *surveys;
+    char *memory;
+    size_t first; /* matrix that task 0 takes */
+    muonium_certificate *certificates;
+    bool surveying;
+} execution;
+
+static void process(const execution *e, size_t b, char *memory, unsigned threads)
+{
+    mu_iteration it = begin(e->plan, e->in, e->out, b, memory, threads);
+    if (e->surveying) {
+        e->surveys[b] = mu_survey_matrix(&it);
+        return;
+    }
+    orthogonalize(&it, &e->surveys[b]);
+    if (e->certificates) {
+        e->certificates[b] = it.certificate;
+    }
+}
+
+static void lane_task(void *context, size_t index, unsigned lane)
+{
+    const execution *e = context;
+    process(e, index, e->memory + lane * e->plan->lane_bytes, 1);
+}
+
+static void process_all(execution *e, bool surveying)
+{
+    const muonium_plan *plan = e->plan;
+    size_t batch = plan->shape.batch, in_lanes = 0;
+    e->surveying = surveying;
+    if (plan->lanes > 1) {
+        in_lanes = batch - batch % plan->lanes;
+        mu_pool_run(lane_task, e, in_lanes, plan->lanes);
+    }
+    for (size_t b = in_lanes; b < batch; b++) {
+        process(e, b, e->memory, plan->team);
+    }
+}
+
+/* The first element, in order of batch, row, column, that is not finite. */
+static muonium_status report_nonfinite(const muonium_plan *plan, const muonium_view *in, size_t b)
+{
+    size_t bytes = muonium_dtype_size(in->dtype);
+    for (size_t i = 0; i < plan->shape.rows; i++) {
+        for (size_t j = 0; j < plan->shape.cols; j++) {
+            ptrdiff_t index = (ptrdiff_t)b * in->batch_stride + (ptrdiff_t)i * in->row_stride +
+                              (ptrdiff_t)j * in->col_stride;
+            mu_block one = {(char *)in->data + index * (ptrdiff_t)bytes, in->dtype, 1, 1, 1, 1};
+            double value;
+            plan->wide->load(&one, &value, 1);
+            if (!isfinite(value)) {
+                return mu_fail(MUONIUM_NON_FINITE,
+                               "element (%zu, %zu, %zu) (batch, row, col) of in is %g: nothing was "
+                               "written; set nonfinite to skip or propagate to go on",
+                               b, i, j, value);
+            }
+        }
+    }
+    return mu_fail(MUONIUM_NON_FINITE,
+                   "matrix %zu of in changed while it was being read: it was not finite", b);
+}
+
+static muonium_status execute(execution *e)
+{
+    const muonium_plan *plan = e->plan;
+    process_all(e, true);
+    if (plan->options.nonfinite == MUONIUM_NONFINITE_ERROR) {
+        for (size_t b = 0; b < plan->shape.batch; b++) {
+            if (!isfinite(e->surveys[b].largest)) {
+                return report_nonfinite(plan, e->in, b);
+            }
+        }
+    }
+    process_all(e, false);
+    return MUONIUM_OK;
+}
+
+muonium_status muonium_plan_execute(const muonium_plan *plan, const muonium_view *in,
+                                    const muonium_view *out, void *workspace,
+                                    muonium_certificate *certificates)
+{
+    if (!plan) {
+        return mu_fail(MUONIUM_INVALID, "plan is NULL: make one with muonium_plan_create");
+    }
+    muonium_status status = check_views(plan->shape, in, out);
+    if (status != MUONIUM_OK) {
+        return status;
+    }
+    if ((uintptr_t)workspace % MU_ALIGNMENT != 0) {
+        return mu_fail(MUONIUM_INVALID, "workspace is %p: align it to %d bytes", workspace,
+                       MU_ALIGNMENT);
+    }
+    void *owned = NULL;
+    if (!workspace) {
+        workspace = owned = mu_alloc(plan->workspace_bytes);
+        if (!owned) {
+            return mu_fail(MUONIUM_NO_MEMORY, "no memory for a workspace of %zu bytes",
+                           plan->workspace_bytes);
+        }
+    }
+    size_t surveys = mu_round_up(plan->shape.batch * sizeof(mu_survey), MU_ALIGNMENT);
+    execution e = {.plan = plan,
+                   .in = in,
+                   .out = out,
+                   .surveys = workspace,
+                   .memory = (char *)workspace + surveys,
+                   .certificates = certificates};
+    mu_fenv environment = mu_fenv_enter();
+    status = execute(&e);
+    mu_fenv_leave(environment);
+    mu_free(owned);
+    return status;
+}
+
+muonium_status muonium_orthogonalize(muonium_shape shape, const muonium_plan_options *options,
+                                     const muonium_view *in, const muonium_view *out,
+                                     muonium_certificate *certificates)
+{
+    muonium_plan *plan;
+    muonium_status status = muonium_plan_create(shape, options, &plan);
+    if (status == MUONIUM_OK) {
+        status = muonium_plan_execute(plan, in, out, NULL, certificates);
+        muonium_plan_destroy(plan);
+    }
+    return status;
+}

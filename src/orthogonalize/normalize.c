@@ -1,0 +1,255 @@
+/*
+ * normalize.c: divide by a bound on the largest singular value.
+ *
+ * The division costs no pass over memory: it becomes the factor with which X is
+ * packed. The factor is s * 2^-e, where 2^e is the binade of the largest element
+ * and s, of the working type, depends on the matrix only through X * 2^-e. So the
+ * packed elements, rounded once from x * s * 2^-e, are bit for bit the same for
+ * 2^k X as for X. Where the factor itself would leave the range of the type, X is
+ * first copied with half of the exponent taken off, which is exact for every
+ * element that survives the rest.
+ */
+#include <math.h>
+
+#include "orthogonalize/plan.h"
+
+enum { ROWS_PER_TASK = 16, MOST_SQUARINGS = 7 };
+
+/* ---- passes over our own X ---- */
+
+typedef struct own_pass {
+    mu_iteration *it;
+    double factor;         /* of all elements */
+    const double *divisor; /* of each row, or NULL */
+    bool wide;             /* the factor is beyond the working type: convert through f64 */
+} own_pass;
+
+static void take_row_wide(const own_pass *pass, size_t i, void *row)
+{
+    enum { PIECE = 256 };
+    const mu_iteration *it = pass->it;
+    const mu_kernel *wide = it->plan->wide, *kernel = it->plan->kernel;
+    size_t bytes = muonium_dtype_size(kernel->type);
+    double buffer[PIECE];
+    for (size_t j = 0; j < it->plan->n; j += PIECE) {
+        size_t cols = it->plan->n - j < PIECE ? it->plan->n - j : PIECE;
+        ptrdiff_t at = (ptrdiff_t)i * it->x.row_stride + (ptrdiff_t)j * it->x.col_stride;
+        at *= (ptrdiff_t)muonium_dtype_size(it->x.dtype);
+        mu_block from = {(char *)(uintptr_t)it->x.data + at,
+                         it->x.dtype,
+                         it->x.row_stride,
+                         it->x.col_stride,
+                         1,
+                         cols};
+        mu_block to = {(char *)row + j * bytes, kernel->type, (ptrdiff_t)cols, 1, 1, cols};
+        wide->load(&from, buffer, cols);
+        wide->row_scale(buffer, cols, pass->factor);
+        wide->store(buffer, cols, &to);
+    }
+}
+
+static void take_rows(void *context, size_t index, unsigned lane)
+{
+    const own_pass *pass = context;
+    mu_iteration *it = pass->it;
+    const muonium_plan *plan = it->plan;
+    const mu_kernel *kernel = plan->kernel;
+    (void)lane;
+    size_t bytes = muonium_dtype_size(kernel->type);
+    size_t first = index * ROWS_PER_TASK;
+    size_t rows = plan->m - first < ROWS_PER_TASK ? plan->m - first : ROWS_PER_TASK;
+    char *target = (char *)it->own + first * plan->ldx * bytes;
+    if (!pass->wide && it->x.data != it->own) {
+        ptrdiff_t skip = (ptrdiff_t)first * it->x.row_stride;
+        skip *= (ptrdiff_t)muonium_dtype_size(it->x.dtype);
+        mu_block from = {(char *)(uintptr_t)it->x.data + skip,
+                         it->x.dtype,
+                         it->x.row_stride,
+                         it->x.col_stride,
+                         rows,
+                         plan->n};
+        kernel->load(&from, target, plan->ldx);
+    }
+    for (size_t i = 0; i < rows; i++, target += plan->ldx * bytes) {
+        if (pass->wide) {
+            take_row_wide(pass, first + i, target);
+        } else {
+            kernel->row_scale(target, plan->n, pass->factor);
+        }
+        if (pass->divisor) {
+            kernel->row_scale(target, plan->n, 1 / pass->divisor[first + i]);
+        }
+        if (plan->half && !pass->wide) {
+            kernel->row_round(target, plan->n, plan->options.precision);
+        }
+    }
+}
+
+/* own = X times the factor, and X is own from here on. */
+static void take(mu_iteration *it, double factor, const double *divisor, bool wide)
+{
+    own_pass pass = {it, factor, divisor, wide};
+    size_t tasks = (it->plan->m + ROWS_PER_TASK - 1) / ROWS_PER_TASK;
+    mu_pool_run(take_rows, &pass, tasks, it->with.lanes);
+    it->x = mu_operand_of(it->plan->kernel, it->own, it->plan->ldx, 1, 0);
+}
+
+/* ---- norms of the Gram matrix ---- */
+
+static double frobenius_of(const mu_iteration *it, const void *square)
+{
+    const muonium_plan *plan = it->plan;
+    size_t bytes = muonium_dtype_size(plan->kernel->type);
+    double sum = 0;
+    for (size_t i = 0; i < plan->m; i++) {
+        const char *row = (const char *)square + i * plan->ldr * bytes;
+        sum += plan->kernel->row_stats(row, plan->m, 1).sum_squares;
+    }
+    return sqrt(sum);
+}
+
+/* An upper bound on the largest eigenvalue of R: ||R^p||_F^(1/p) for growing p = 2^j
+ * is above it by a factor of at most m^(1/2p), without luck in a starting vector.
+ * Squaring stops when (||R^2p||_F / ||R^p||_F)^(1/p), which is below it, is close. */
+static double largest_eigenvalue(mu_iteration *it)
+{
+    const muonium_plan *plan = it->plan;
+    const mu_kernel *kernel = plan->kernel;
+    const void *power = it->square[0];
+    double norm = frobenius_of(it, power);
+    double log_norm = log(norm); /* of the true power, its scaling undone */
+    double bound = norm, p = 1;
+    for (int j = 0; j < MOST_SQUARINGS; j++) {
+        void *next = power == it->square[1] ? it->square[2] : it->square[1];
+        mu_operand factor = mu_operand_of(kernel, power, plan->ldr, 1 / norm, 0);
+        mu_symmul(&it->with, plan->m, &factor, &factor, next, plan->ldr);
+        double previous = log_norm;
+        norm = frobenius_of(it, next);
+        log_norm = 2 * previous + log(norm);
+        double below = exp((log_norm - previous) / p);
+        p *= 2;
+        bound = exp(log_norm / p);
+        power = next;
+        if (bound <= below * 1.01) {
+            break;
+        }
+    }
+    /* Room for rounding in f32, and the same in f64 so that both divide alike. */
+    return bound * (1 + 0x1p-21 * (sqrt((double)plan->m) + 8));
+}
+
+/* R_ij / (d_i d_j) */
+static void divide_both_sides(mu_iteration *it, const double *divisor)
+{
+    const muonium_plan *plan = it->plan;
+    for (size_t i = 0; i < plan->m; i++) {
+        for (size_t j = 0; j < plan->m; j++) {
+            double by = divisor[i] * divisor[j];
+            size_t at = i * plan->ldr + j;
+            if (plan->kernel->type == MUONIUM_F32) {
+                float *r = it->square[0];
+                r[at] = (float)((double)r[at] / by);
+            } else {
+                double *r = it->square[0];
+                r[at] /= by;
+            }
+        }
+    }
+}
+
+/* ---- the divisor ---- */
+
+static double guarded(const muonium_plan_options *options, double norm, double eps)
+{
+    double divisor = norm * options->safety_factor;
+    switch (options->eps_mode) {
+    case MUONIUM_EPS_CLAMP:
+        return divisor > eps ? divisor : eps;
+    case MUONIUM_EPS_ADD:
+        return divisor + eps;
+    default:
+        return divisor;
+    }
+}
+
+static void round_gram(mu_iteration *it)
+{
+    const muonium_plan *plan = it->plan;
+    size_t bytes = muonium_dtype_size(plan->kernel->type);
+    for (size_t i = 0; plan->half && i < plan->m; i++) {
+        plan->kernel->row_round((char *)it->square[0] + i * plan->ldr * bytes, plan->m,
+                                plan->options.precision);
+    }
+}
+
+static void normalize_rows(mu_iteration *it, double eps, int exponent)
+{
+    const muonium_plan *plan = it->plan;
+    size_t bytes = muonium_dtype_size(plan->kernel->type);
+    double *divisor = it->row_sums, largest = 0;
+    for (size_t i = 0; i < plan->m; i++) {
+        const char *row = (const char *)it->square[0] + i * plan->ldr * bytes;
+        double bound = guarded(&plan->options, sqrt(plan->kernel->row_abs_sum(row, plan->m)), eps);
+        divisor[i] = bound > 0 ? bound : 1; /* a zero row stays zero */
+        largest = divisor[i] > largest ? divisor[i] : largest;
+    }
+    take(it, it->x.scale, divisor, false);
+    divide_both_sides(it, divisor);
+    round_gram(it);
+    it->certificate.divisor = ldexp(largest, exponent);
+}
+
+void mu_normalize(mu_iteration *it, const mu_survey *survey)
+{
+    const muonium_plan *plan = it->plan;
+    const muonium_plan_options *options = &plan->options;
+    muonium_normalization normalization = options->normalization;
+    bool is_f32 = plan->kernel->type == MUONIUM_F32;
+    int exponent = survey->exponent, reach = is_f32 ? 100 : 900;
+
+    it->x = (mu_operand){
+        it->in.data, it->in.dtype, it->in.row_stride, it->in.col_stride, 1, NULL, 0, 0};
+    if (normalization == MUONIUM_NORM_NONE) {
+        if (survey->largest <= plan->edge[0]) {
+            it->certificate.divisor = 1;
+            if (plan->half) {
+                take(it, 1, NULL, false);
+            }
+            return;
+        }
+        /* No element exceeds the largest singular value: the promise is broken. */
+        normalization = MUONIUM_NORM_FROBENIUS;
+        it->certificate.rescued++;
+    }
+    if (exponent > reach || exponent < -reach) {
+        int half = is_f32 ? 64 : 512;
+        int shift = is_f32 && it->in.dtype == MUONIUM_F64 ? exponent : exponent > 0 ? half : -half;
+        take(it, ldexp(1, -shift < -1000 ? -1000 : -shift > 1000 ? 1000 : -shift), NULL, true);
+        exponent -= shift < -1000 ? -1000 : shift > 1000 ? 1000 : shift;
+    }
+    it->x.scale = ldexp(1, -exponent);
+    double eps = ldexp(options->eps, -survey->exponent);
+    double norm = sqrt(survey->sum_squares);
+    if (normalization != MUONIUM_NORM_FROBENIUS) {
+        mu_gram(&it->with, plan->m, plan->n, &it->x, it->square[0], plan->ldr);
+        it->has_gram = true;
+        if (normalization == MUONIUM_NORM_AOL) {
+            normalize_rows(it, eps, survey->exponent);
+            return;
+        }
+        double eigenvalue = normalization == MUONIUM_NORM_SCHATTEN ? frobenius_of(it, it->square[0])
+                                                                   : largest_eigenvalue(it);
+        norm = sqrt(eigenvalue);
+    }
+    double divisor = guarded(options, norm, eps);
+    double factor = is_f32 ? (double)(float)(1 / divisor) : 1 / divisor;
+    it->certificate.divisor = ldexp(divisor, survey->exponent);
+    it->x.scale *= factor;
+    if (it->has_gram) {
+        mu_scale_rows(it, it->square[0], plan->m, plan->m, plan->ldr, factor * factor);
+        round_gram(it);
+    }
+    if (plan->half) {
+        take(it, it->x.scale, NULL, false);
+    }
+}

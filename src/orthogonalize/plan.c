@@ -1,0 +1,277 @@
+/*
+ * plan.c: making a plan: validation, coefficients, the choice of form, sizes.
+ */
+#include <math.h>
+#include <stddef.h>
+#include <string.h>
+
+#include "coefficients/coefficients.h"
+#include "orthogonalize/plan.h"
+
+/* The forms that a plan chooses from. At equal cost the earlier wins. */
+static const mu_form *const forms[] = {&mu_form_standard, &mu_form_gram};
+
+enum { FORM_COUNT = sizeof forms / sizeof forms[0] };
+
+/* Up to this many elements a matrix is worked on by one thread, several matrices at
+ * a time: there is no waiting for each other, and memory for a few is little. */
+enum { SMALL_MATRIX = 1 << 20 };
+
+void muonium_plan_options_init(muonium_plan_options *options)
+{
+    if (!options) {
+        return;
+    }
+    memset(options, 0, sizeof *options);
+    options->struct_size = sizeof *options;
+    options->steps = 5;
+    options->lower = 1e-3;
+    options->safety = 2e-2;
+    options->cushion = 0.02;
+    options->normalization = MUONIUM_NORM_FROBENIUS;
+    options->eps_mode = MUONIUM_EPS_NONE;
+    options->eps = 1e-7;
+    options->safety_factor = 1;
+    options->precision = MUONIUM_F32;
+    options->form = MUONIUM_FORM_AUTO;
+    options->nonfinite = MUONIUM_NONFINITE_ERROR;
+}
+
+/* The caller's options over the defaults, as far as its version of the struct goes. */
+static muonium_status read_options(const muonium_plan_options *given, muonium_plan_options *options)
+{
+    muonium_plan_options_init(options);
+    if (!given) {
+        return MUONIUM_OK;
+    }
+    if (given->struct_size < sizeof given->struct_size || given->struct_size > sizeof *options) {
+        return mu_fail(MUONIUM_INVALID,
+                       "struct_size of muonium_plan_options is %zu: call "
+                       "muonium_plan_options_init first (this library knows up to %zu)",
+                       given->struct_size, sizeof *options);
+    }
+    memcpy(options, given, given->struct_size);
+    options->struct_size = sizeof *options;
+    return MUONIUM_OK;
+}
+
+static muonium_status check_choice(const char *field, int value, int count)
+{
+    if (value < 0 || value >= count) {
+        return mu_fail(MUONIUM_INVALID, "%s is %d: use one of the %d values of its enum", field,
+                       value, count);
+    }
+    return MUONIUM_OK;
+}
+
+static muonium_status check_options(const muonium_plan_options *o)
+{
+    const struct {
+        const char *field;
+        int value, count;
+    } choices[] = {
+        {"normalization", (int)o->normalization, 5}, {"eps_mode", (int)o->eps_mode, 3},
+        {"precision", (int)o->precision, 4},         {"form", (int)o->form, FORM_COUNT + 1},
+        {"nonfinite", (int)o->nonfinite, 3},
+    };
+    for (size_t i = 0; i < sizeof choices / sizeof choices[0]; i++) {
+        muonium_status status = check_choice(choices[i].field, choices[i].value, choices[i].count);
+        if (status != MUONIUM_OK) {
+            return status;
+        }
+    }
+    if (!(o->eps >= 0) || isinf(o->eps)) {
+        return mu_fail(MUONIUM_INVALID, "eps is %g: use a finite number of at least 0", o->eps);
+    }
+    if (!(o->safety_factor > 0) || isinf(o->safety_factor)) {
+        return mu_fail(MUONIUM_INVALID, "safety_factor is %g: use a finite number above 0",
+                       o->safety_factor);
+    }
+    return MUONIUM_OK;
+}
+
+static muonium_status check_shape(muonium_shape shape)
+{
+    size_t elements, bytes;
+    if (shape.batch == 0 || shape.rows == 0 || shape.cols == 0) {
+        return mu_fail(MUONIUM_INVALID,
+                       "shape is %zu x %zu x %zu (batch, rows, cols): each must be at least 1",
+                       shape.batch, shape.rows, shape.cols);
+    }
+    if (!mu_mul(shape.rows, shape.cols, &elements) || !mu_mul(elements, shape.batch, &elements) ||
+        !mu_mul(elements, sizeof(double), &bytes) || bytes > PTRDIFF_MAX) {
+        return mu_fail(MUONIUM_INVALID,
+                       "shape is %zu x %zu x %zu (batch, rows, cols): that many elements do not "
+                       "fit into the address space",
+                       shape.batch, shape.rows, shape.cols);
+    }
+    return MUONIUM_OK;
+}
+
+static void choose_form(muonium_plan *plan)
+{
+    const muonium_plan_options *o = &plan->options;
+    const mu_form *chosen = NULL;
+    for (size_t i = 0; i < FORM_COUNT; i++) {
+        if (o->form == forms[i]->id) {
+            plan->form = forms[i];
+            return;
+        }
+        /* In the half types others compute the standard form, and its rounding is
+         * what these modes are for. */
+        if (plan->half && forms[i] != &mu_form_standard) {
+            continue;
+        }
+        if (!chosen || forms[i]->flops(plan) < chosen->flops(plan)) {
+            chosen = forms[i];
+        }
+    }
+    plan->form = chosen;
+}
+
+/* Bytes for one matrix at a time on `threads` threads. */
+static bool bytes_for(const muonium_plan *plan, unsigned threads, size_t *bytes)
+{
+    size_t element = muonium_dtype_size(plan->kernel->type), own, square, scratch, sums;
+    if (!mu_matmul_scratch(plan->kernel, plan->m, plan->n, threads, &scratch) ||
+        !mu_mul(plan->m * element, plan->ldx, &own) ||
+        !mu_mul(plan->m * element, plan->ldr, &square) ||
+        !mu_mul(square, (size_t)plan->squares, &square) ||
+        !mu_mul(plan->m, 2 * sizeof(double), &sums)) {
+        return false;
+    }
+    return mu_add(scratch, own, bytes) && mu_add(*bytes, square, bytes) &&
+           mu_add(*bytes, sums, bytes) && mu_add(*bytes, 8 * MU_ALIGNMENT, bytes);
+}
+
+static muonium_status size_workspace(muonium_plan *plan)
+{
+    size_t batch = plan->shape.batch, lanes_bytes, surveys;
+    plan->team = mu_pool_lanes();
+    plan->lanes = 1;
+    if (plan->m * plan->n <= SMALL_MATRIX) {
+        plan->lanes = batch < plan->team ? (unsigned)batch : plan->team;
+    }
+    if (!bytes_for(plan, plan->team, &plan->team_bytes) || !bytes_for(plan, 1, &plan->lane_bytes) ||
+        !mu_mul(plan->lane_bytes = mu_round_up(plan->lane_bytes, MU_ALIGNMENT), plan->lanes,
+                &lanes_bytes) ||
+        !mu_mul(batch, sizeof(mu_survey), &surveys) ||
+        !mu_add(mu_round_up(surveys, MU_ALIGNMENT),
+                lanes_bytes > plan->team_bytes ? lanes_bytes : plan->team_bytes,
+                &plan->workspace_bytes) ||
+        plan->workspace_bytes > PTRDIFF_MAX) {
+        return mu_fail(MUONIUM_INVALID,
+                       "shape is %zu x %zu x %zu (batch, rows, cols): the workspace does not fit "
+                       "into the address space",
+                       plan->shape.batch, plan->shape.rows, plan->shape.cols);
+    }
+    return MUONIUM_OK;
+}
+
+static double unit_of(muonium_dtype precision)
+{
+    switch (precision) {
+    case MUONIUM_F64:
+        return 0x1p-53;
+    case MUONIUM_BF16:
+        return 0x1p-9;
+    case MUONIUM_F16:
+        return 0x1p-12;
+    default:
+        return 0x1p-24;
+    }
+}
+
+static muonium_status fill_plan(muonium_plan *plan)
+{
+    const muonium_plan_options *o = &plan->options;
+    muonium_status status = mu_choose_coefficients(o, plan->table);
+    muonium_dtype real = o->precision == MUONIUM_F64 ? MUONIUM_F64 : MUONIUM_F32;
+    if (status == MUONIUM_OK) {
+        status = mu_kernel_choose(real, &plan->kernel);
+    }
+    if (status == MUONIUM_OK) {
+        status = mu_kernel_choose(MUONIUM_F64, &plan->wide);
+    }
+    if (status != MUONIUM_OK) {
+        return status;
+    }
+    const double(*table)[3] = (const double(*)[3])plan->table;
+    for (int t = 0; t < o->steps; t++) {
+        plan->edge[t] = mu_stable_edge(table, t, o->steps);
+    }
+    plan->tall = plan->shape.rows > plan->shape.cols;
+    plan->half = o->precision == MUONIUM_BF16 || o->precision == MUONIUM_F16;
+    plan->m = plan->tall ? plan->shape.cols : plan->shape.rows;
+    plan->n = plan->tall ? plan->shape.rows : plan->shape.cols;
+    plan->ldx = mu_leading(plan->kernel, plan->n);
+    plan->ldr = mu_leading(plan->kernel, plan->m);
+    if (o->form != MUONIUM_FORM_STANDARD && (plan->m < plan->n || o->form == MUONIUM_FORM_GRAM)) {
+        mu_choose_restarts(table, o->steps, unit_of(o->precision), plan->restart);
+    }
+    choose_form(plan);
+    plan->squares = plan->form->squares;
+    if (o->normalization == MUONIUM_NORM_SPECTRAL && plan->squares < 3) {
+        plan->squares = 3; /* R, and two powers of it */
+    }
+    return size_workspace(plan);
+}
+
+muonium_status muonium_plan_create(muonium_shape shape, const muonium_plan_options *options,
+                                   muonium_plan **plan)
+{
+    if (!plan) {
+        return mu_fail(MUONIUM_INVALID, "plan is NULL: pass the address of a muonium_plan pointer");
+    }
+    muonium_plan draft = {.shape = shape};
+    muonium_status status = read_options(options, &draft.options);
+    if (status == MUONIUM_OK) {
+        status = check_options(&draft.options);
+    }
+    if (status == MUONIUM_OK) {
+        status = check_shape(shape);
+    }
+    if (status != MUONIUM_OK) {
+        return status;
+    }
+    mu_fenv environment = mu_fenv_enter();
+    status = fill_plan(&draft);
+    mu_fenv_leave(environment);
+    if (status != MUONIUM_OK) {
+        return status;
+    }
+    draft.options.table = NULL;
+    draft.options.coefficients = NULL;
+    muonium_plan *made = mu_alloc(sizeof *made);
+    if (!made) {
+        return mu_fail(MUONIUM_NO_MEMORY, "no memory for a plan of %zu bytes", sizeof *made);
+    }
+    *made = draft;
+    *plan = made;
+    return MUONIUM_OK;
+}
+
+void muonium_plan_destroy(muonium_plan *plan)
+{
+    mu_free(plan);
+}
+
+muonium_status muonium_plan_describe(const muonium_plan *plan, muonium_plan_info *info)
+{
+    if (!plan || !info) {
+        return mu_fail(MUONIUM_INVALID, "%s is NULL: pass a plan and a muonium_plan_info",
+                       plan ? "info" : "plan");
+    }
+    memset(info, 0, sizeof *info);
+    info->form = plan->form->id;
+    info->steps = plan->options.steps;
+    for (int t = 0; t < info->steps; t++) {
+        memcpy(info->table[t], plan->table[t], sizeof info->table[t]);
+        if (plan->form == &mu_form_gram && plan->restart[t]) {
+            info->restart[info->restarts++] = t;
+        }
+    }
+    info->flops = plan->form->flops(plan);
+    info->workspace = plan->workspace_bytes;
+    return MUONIUM_OK;
+}

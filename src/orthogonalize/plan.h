@@ -1,0 +1,113 @@
+/*
+ * plan.h: what a plan holds, and what its parts offer each other.
+ *
+ * A matrix is oriented so that it has m rows and n columns, m <= n; a tall one is
+ * treated as its transpose, by strides. The way of one matrix:
+ *
+ *     survey     largest element, sum of squares, non-finite elements    survey.c
+ *     normalize  a divisor that leaves no singular value above 1         normalize.c
+ *     run        T polynomial steps in one of the forms                  standard.c, gram.c
+ *     store      into the caller's type and orientation                  execute.c
+ */
+#ifndef MU_PLAN_H
+#define MU_PLAN_H
+
+#include "matmul/matmul.h"
+
+typedef struct mu_iteration mu_iteration;
+
+/* One way to evaluate the polynomials: an entry of the list in forms.c. */
+typedef struct mu_form {
+    muonium_form id;
+    const char *name;
+    int squares; /* m x m matrices that it keeps */
+    double (*flops)(const muonium_plan *plan);
+    void (*run)(mu_iteration *it);
+} mu_form;
+
+extern const mu_form mu_form_standard, mu_form_gram;
+
+struct muonium_plan {
+    muonium_shape shape;
+    muonium_plan_options options; /* its pointers are not used after creation */
+    double table[MUONIUM_MAX_STEPS][3];
+    double edge[MUONIUM_MAX_STEPS]; /* singular values beyond it blow up from this step on */
+    bool restart[MUONIUM_MAX_STEPS];
+    const mu_form *form;
+    const mu_kernel *kernel; /* of the type that products are computed in */
+    const mu_kernel *wide;   /* f64: for inputs and scales beyond f32 */
+    bool tall;
+    bool half; /* intermediates are rounded to options.precision */
+    size_t m, n;
+    size_t ldx, ldr;   /* rows of our own m x n and m x m matrices */
+    int squares;       /* m x m matrices in the workspace */
+    unsigned team;     /* threads that share a matrix */
+    unsigned lanes;    /* matrices at a time, one thread each; 1: the team takes one by one */
+    size_t team_bytes; /* workspace for the team, and for one lane */
+    size_t lane_bytes;
+    size_t workspace_bytes;
+};
+
+/* A matrix in memory, oriented. */
+typedef struct mu_oriented {
+    char *data;
+    muonium_dtype dtype;
+    ptrdiff_t row_stride, col_stride;
+} mu_oriented;
+
+/* What survey found: elements are finite if `largest` is. */
+typedef struct mu_survey {
+    double largest;     /* magnitude */
+    int exponent;       /* largest = f * 2^exponent with f in [0.5, 1) */
+    double sum_squares; /* of all elements times 2^-exponent */
+} mu_survey;
+
+/* One matrix on its way. */
+struct mu_iteration {
+    const muonium_plan *plan;
+    mu_matmul with;
+    mu_oriented in, out;
+    mu_operand x;     /* the current X: first the caller's matrix and a factor, then `own` */
+    void *own;        /* m x n, rows ldx apart */
+    void *square[4];  /* m x m, rows ldr apart; [0] is R */
+    double *row_sums; /* 2 m doubles */
+    bool has_gram;    /* R is that of X already */
+    bool delivered;   /* the result is in `out` already */
+    muonium_certificate certificate;
+};
+
+/* restarts.c: before which steps the Gram form must start afresh from X so that
+ * rounding of relative size `unit` does no more harm than in the standard form. */
+void mu_choose_restarts(const double (*table)[3], int steps, double unit, bool *restart);
+
+/* survey.c */
+mu_survey mu_survey_matrix(const mu_iteration *it);
+
+/* normalize.c: choose the divisor of a matrix that is finite and not zero: sets x
+ * and, where the norm needed it, R. */
+void mu_normalize(mu_iteration *it, const mu_survey *survey);
+
+/* steps.c: what all forms share. */
+
+/* R = X X^T unless it is there, rounded in half modes. */
+void mu_take_gram(mu_iteration *it);
+
+/* Before step t: rescue singular values beyond the stable edge, by the returned
+ * factor on X, which R already reflects (1: nothing to do); before the last step
+ * take the certificate. */
+double mu_watch(mu_iteration *it, int t);
+
+/* The factor h = a I + b R + c R^2 of step t. Its matrix is z, or R itself where c is
+ * 0; rounded in half modes. */
+mu_operand mu_polynomial(mu_iteration *it, int t, void *z);
+
+/* to = a b, symmetric, rounded in half modes. */
+void mu_multiply(mu_iteration *it, const mu_operand *a, const mu_operand *b, void *to);
+
+/* X = q X; `last`: into the caller's memory where that is possible. */
+void mu_advance(mu_iteration *it, const mu_operand *q, bool last);
+
+/* Multiply rows [0, rows) of our own matrix, `n` long and `ld` apart, by a factor. */
+void mu_scale_rows(mu_iteration *it, void *matrix, size_t rows, size_t n, size_t ld, double factor);
+
+#endif

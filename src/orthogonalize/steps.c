@@ -1,0 +1,230 @@
+/*
+ * steps.c: what a step of any form is made of: the Gram matrix, the watch over it,
+ * the polynomial and the move of X. In the half modes every result is rounded as it
+ * would be by storing it.
+ */
+#include <math.h>
+
+#include "coefficients/coefficients.h"
+#include "orthogonalize/plan.h"
+
+enum { ROWS_PER_TASK = 32 };
+
+/* ---- passes over rows ---- */
+
+typedef struct row_pass {
+    const mu_iteration *it;
+    char *matrix;
+    const char *other;
+    size_t rows, n, ld;
+    double factor, other_factor;
+    void (*visit)(const struct row_pass *pass, size_t i);
+} row_pass;
+
+static void *row_at(const row_pass *pass, const char *matrix, size_t i)
+{
+    size_t bytes = muonium_dtype_size(pass->it->plan->kernel->type);
+    return (char *)(uintptr_t)matrix + i * pass->ld * bytes;
+}
+
+static void visit_rows(void *context, size_t index, unsigned lane)
+{
+    const row_pass *pass = context;
+    (void)lane;
+    size_t end = (index + 1) * ROWS_PER_TASK;
+    for (size_t i = index * ROWS_PER_TASK; i < end && i < pass->rows; i++) {
+        pass->visit(pass, i);
+    }
+}
+
+static void run_pass(const row_pass *pass)
+{
+    mu_pool_run(visit_rows, (void *)(uintptr_t)pass,
+                (pass->rows + ROWS_PER_TASK - 1) / ROWS_PER_TASK, pass->it->with.lanes);
+}
+
+static void scale_row(const row_pass *pass, size_t i)
+{
+    pass->it->plan->kernel->row_scale(row_at(pass, pass->matrix, i), pass->n, pass->factor);
+}
+
+static void round_row(const row_pass *pass, size_t i)
+{
+    pass->it->plan->kernel->row_round(row_at(pass, pass->matrix, i), pass->n,
+                                      pass->it->plan->options.precision);
+}
+
+static void combine_row(const row_pass *pass, size_t i)
+{
+    pass->it->plan->kernel->row_combine(row_at(pass, pass->matrix, i), pass->factor,
+                                        row_at(pass, pass->other, i), pass->other_factor, pass->n,
+                                        pass->it->plan->options.precision);
+}
+
+void mu_scale_rows(mu_iteration *it, void *matrix, size_t rows, size_t n, size_t ld, double factor)
+{
+    row_pass pass = {it, matrix, NULL, rows, n, ld, factor, 0, scale_row};
+    run_pass(&pass);
+}
+
+static void round_rows(mu_iteration *it, void *matrix, size_t n, size_t ld)
+{
+    if (it->plan->half) {
+        row_pass pass = {it, matrix, NULL, it->plan->m, n, ld, 0, 0, round_row};
+        run_pass(&pass);
+    }
+}
+
+/* ---- the watch ---- */
+
+/* Below the diagonal: the sum of squares of each row of R, into row_sums. */
+static void square_row(const row_pass *pass, size_t i)
+{
+    pass->it->row_sums[i] =
+        pass->it->plan->kernel->row_stats(row_at(pass, pass->matrix, i), i, 1).sum_squares;
+}
+
+static void absolute_row(const row_pass *pass, size_t i)
+{
+    pass->it->row_sums[i] =
+        pass->it->plan->kernel->row_abs_sum(row_at(pass, pass->matrix, i), pass->n);
+}
+
+static double diagonal_of(const mu_iteration *it, size_t i)
+{
+    size_t at = i * it->plan->ldr + i;
+    return it->plan->kernel->type == MUONIUM_F32 ? (double)((const float *)it->square[0])[at]
+                                                 : ((const double *)it->square[0])[at];
+}
+
+/* With g(x) = 1 - x (a + b x + c x^2)^2, the result Y of the last step has
+ * I - YY^T = g(XX^T), and g(x) = g(1) + (x - 1) q(x), so that its norm is at most
+ * |g(1)| sqrt(m) + max|q| * deviation, the maximum being over the eigenvalues of
+ * XX^T: within `deviation` of 1, not negative, and no larger than what steps
+ * before the last make of [0, 1]. */
+static double bound_after(const mu_iteration *it, double deviation)
+{
+    enum { POINTS = 2048 };
+    const muonium_plan *plan = it->plan;
+    int last = plan->options.steps - 1;
+    const double *abc = plan->table[last];
+    double ceiling = plan->edge[last] * plan->edge[last];
+    double low = deviation < 1 ? 1 - deviation : 0;
+    double high = 1 + deviation < ceiling ? 1 + deviation : ceiling;
+    double at_one = abc[0] + abc[1] + abc[2], g_one = 1 - at_one * at_one;
+    double steepest = 0, previous = 0, change = 0;
+    for (int i = 0; i <= POINTS; i++) {
+        double x = low + (high - low) * i / POINTS;
+        double h = abc[0] + x * (abc[1] + x * abc[2]);
+        /* (g(x) - g(1)) / (x - 1), with the division carried out: h - h(1) is
+         * (x - 1) (b + c (x + 1)). */
+        double slope = abc[1] + abc[2] * (x + 1);
+        double q = -(at_one * at_one + x * slope * (h + at_one));
+        if (i > 0 && fabs(q - previous) > change) {
+            change = fabs(q - previous);
+        }
+        previous = q;
+        steepest = fabs(q) > steepest ? fabs(q) : steepest;
+    }
+    /* Between two points q strays no further than from one to the next. */
+    return fabs(g_one) * sqrt((double)plan->m) + (steepest + change) * deviation;
+}
+
+double mu_watch(mu_iteration *it, int t)
+{
+    const muonium_plan *plan = it->plan;
+    row_pass pass = {it, it->square[0], NULL, plan->m, plan->m, plan->ldr, 0, 0, square_row};
+    run_pass(&pass);
+    double off = 0, diagonal = 0, trace = 0, strayed = 0, largest = 0;
+    for (size_t i = 0; i < plan->m; i++) {
+        double value = diagonal_of(it, i);
+        off += 2 * it->row_sums[i];
+        diagonal += value * value;
+        strayed += (value - 1) * (value - 1);
+        trace += value;
+        largest = value > largest ? value : largest;
+    }
+    /* tr(R^2) / tr(R) is an average of the eigenvalues, and no diagonal element
+     * exceeds the largest: both are below it. */
+    double squares = off + diagonal, edge = plan->edge[t] * plan->edge[t], factor = 1;
+    double below = trace > 0 && squares / trace > largest ? squares / trace : largest;
+    if (below > edge) {
+        pass.visit = absolute_row;
+        run_pass(&pass);
+        double above = sqrt(squares);
+        double widest = 0;
+        for (size_t i = 0; i < plan->m; i++) {
+            widest = it->row_sums[i] > widest ? it->row_sums[i] : widest;
+        }
+        above = widest < above ? widest : above;
+        factor = 1 / sqrt(above);
+        mu_scale_rows(it, it->square[0], plan->m, plan->m, plan->ldr, 1 / above);
+        round_rows(it, it->square[0], plan->m, plan->ldr);
+        it->certificate.rescued++;
+        off /= above * above;
+        strayed = diagonal / (above * above) - 2 * trace / above + (double)plan->m;
+    }
+    if (t == plan->options.steps - 1) {
+        it->certificate.deviation = sqrt(off + strayed);
+        it->certificate.bound = bound_after(it, it->certificate.deviation);
+    }
+    return factor;
+}
+
+/* ---- products ---- */
+
+void mu_take_gram(mu_iteration *it)
+{
+    const muonium_plan *plan = it->plan;
+    if (!it->has_gram) {
+        mu_gram(&it->with, plan->m, plan->n, &it->x, it->square[0], plan->ldr);
+        round_rows(it, it->square[0], plan->m, plan->ldr);
+    }
+    it->has_gram = false;
+}
+
+mu_operand mu_polynomial(mu_iteration *it, int t, void *z)
+{
+    const muonium_plan *plan = it->plan;
+    const mu_kernel *kernel = plan->kernel;
+    const double *abc = plan->table[t];
+    const void *r = it->square[0];
+    mu_operand right = mu_operand_of(kernel, r, plan->ldr, 1, 0);
+    if (plan->half) {
+        /* The square itself is stored, and so rounded, before it is combined. */
+        mu_symmul(&it->with, plan->m, &right, &right, z, plan->ldr);
+        row_pass pass = {it, z, r, plan->m, plan->m, plan->ldr, abc[2], abc[1], combine_row};
+        run_pass(&pass);
+    } else if (abc[2] == 0) {
+        return mu_operand_of(kernel, r, plan->ldr, abc[1], abc[0]);
+    } else {
+        mu_operand left = mu_operand_of(kernel, r, plan->ldr, abc[2], abc[1]);
+        mu_symmul(&it->with, plan->m, &left, &right, z, plan->ldr);
+    }
+    return mu_operand_of(kernel, z, plan->ldr, 1, abc[0]);
+}
+
+void mu_multiply(mu_iteration *it, const mu_operand *a, const mu_operand *b, void *to)
+{
+    mu_symmul(&it->with, it->plan->m, a, b, to, it->plan->ldr);
+    round_rows(it, to, it->plan->m, it->plan->ldr);
+}
+
+void mu_advance(mu_iteration *it, const mu_operand *q, bool last)
+{
+    const muonium_plan *plan = it->plan;
+    const mu_kernel *kernel = plan->kernel;
+    void *to = it->own;
+    size_t ld = plan->ldx;
+    if (last && it->out.dtype == kernel->type && it->out.col_stride == 1 &&
+        it->out.row_stride > 0 && !plan->half) {
+        to = it->out.data;
+        ld = (size_t)it->out.row_stride;
+        it->delivered = true;
+    }
+    mu_apply(&it->with, plan->m, plan->n, q, &it->x, to, ld);
+    it->x = mu_operand_of(kernel, to, ld, 1, 0);
+    if (!it->delivered) {
+        round_rows(it, to, plan->n, ld);
+    }
+}

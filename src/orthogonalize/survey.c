@@ -1,0 +1,98 @@
+/*
+ * survey.c: one pass over the caller's matrix: its largest element, whether all
+ * are finite, and the sum of squares.
+ *
+ * Sums are formed by rows of the oriented matrix in pieces of PIECE columns, then
+ * over rows in order, in double. So neither threads, nor strides, nor element type
+ * change a bit; and powers of two pass through, for double holds the square of any
+ * f32. f64 inputs take a second pass once their exponent is known.
+ */
+#include <math.h>
+
+#include "orthogonalize/plan.h"
+
+enum { PIECE = 256, ROWS = 16 };
+
+typedef struct survey_pass {
+    const mu_iteration *it;
+    const mu_kernel *kernel;
+    double scale;
+} survey_pass;
+
+static void survey_rows(void *context, size_t index, unsigned lane)
+{
+    const survey_pass *pass = context;
+    const mu_iteration *it = pass->it;
+    const mu_oriented *in = &it->in;
+    const mu_kernel *kernel = pass->kernel;
+    (void)lane;
+    size_t bytes = muonium_dtype_size(in->dtype);
+    size_t m = it->plan->m, n = it->plan->n;
+    size_t first = index * ROWS, rows = m - first < ROWS ? m - first : ROWS;
+    bool in_place = in->dtype == kernel->type && in->col_stride == 1;
+    double buffer[ROWS * PIECE];
+    double *sums = it->row_sums + first, *largest = sums + m;
+    for (size_t i = 0; i < rows; i++) {
+        sums[i] = largest[i] = 0;
+    }
+    for (size_t j = 0; j < n; j += PIECE) {
+        size_t cols = n - j < PIECE ? n - j : PIECE;
+        ptrdiff_t at = (ptrdiff_t)first * in->row_stride + (ptrdiff_t)j * in->col_stride;
+        char *corner = in->data + at * (ptrdiff_t)bytes;
+        if (!in_place) {
+            mu_block block = {corner, in->dtype, in->row_stride, in->col_stride, rows, cols};
+            kernel->load(&block, buffer, PIECE);
+        }
+        for (size_t i = 0; i < rows; i++) {
+            const void *row =
+                in_place ? (const void *)(corner + (ptrdiff_t)i * in->row_stride * (ptrdiff_t)bytes)
+                         : (const void *)((const char *)buffer +
+                                          i * PIECE * muonium_dtype_size(kernel->type));
+            mu_row_stats stats = kernel->row_stats(row, cols, pass->scale);
+            sums[i] += stats.sum_squares;
+            /* Written so that NaN, once there, stays. */
+            largest[i] = stats.largest <= largest[i] ? largest[i] : stats.largest;
+        }
+    }
+}
+
+/* The sum over rows; *largest becomes NaN or infinite if any element is. */
+static double survey_pass_over(const mu_iteration *it, const mu_kernel *kernel, double scale,
+                               double *largest)
+{
+    size_t m = it->plan->m;
+    survey_pass pass = {it, kernel, scale};
+    mu_pool_run(survey_rows, &pass, (m + ROWS - 1) / ROWS, it->with.lanes);
+    double sum = 0, spoiled = 0;
+    *largest = 0;
+    for (size_t i = 0; i < m; i++) {
+        double value = it->row_sums[m + i];
+        sum += it->row_sums[i];
+        *largest = value > *largest ? value : *largest;
+        spoiled += value - value;
+    }
+    *largest += spoiled;
+    return sum;
+}
+
+mu_survey mu_survey_matrix(const mu_iteration *it)
+{
+    mu_survey survey = {0, 0, 0};
+    bool wide = it->in.dtype == MUONIUM_F64;
+    const mu_kernel *kernel = wide ? it->plan->wide : it->plan->kernel;
+    double sum = survey_pass_over(it, kernel, 1, &survey.largest);
+    if (!isfinite(survey.largest)) {
+        return survey;
+    }
+    frexp(survey.largest, &survey.exponent);
+    if (wide && survey.largest > 0) {
+        /* A denormal needs more than 2^1023, which no double is; the rest is put on the
+         * sum, which 2^1000 has brought into range. */
+        int power = survey.exponent < -1000 ? 1000 : -survey.exponent;
+        sum = survey_pass_over(it, kernel, ldexp(1, power), &survey.largest);
+        survey.sum_squares = ldexp(sum, 2 * (-survey.exponent - power));
+    } else {
+        survey.sum_squares = ldexp(sum, -2 * survey.exponent);
+    }
+    return survey;
+}
