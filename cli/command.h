@@ -27,9 +27,8 @@
  *         .run = run,
  *     };
  *
- * A file outside cli/ does the same with cli/ on its include path. The benchmark
- * is such a file: a build that has it defines MUONIUM_HAVE_BENCH, which lists
- * command_bench.
+ * A file outside cli/ does the same with cli/ on its include path, as the
+ * benchmark does.
  */
 #ifndef CLI_COMMAND_H
 #define CLI_COMMAND_H
@@ -59,9 +58,7 @@ struct command {
 extern const command command_info;
 extern const command command_coeffs;
 extern const command command_orthogonalize;
-#ifdef MUONIUM_HAVE_BENCH
 extern const command command_bench;
-#endif
 
 /* ---- help.c ---- */
 

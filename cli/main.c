@@ -13,11 +13,7 @@
 #include "text.h"
 
 static const command *const commands[] = {
-    &command_info,  &command_coeffs, &command_orthogonalize,
-#ifdef MUONIUM_HAVE_BENCH
-    &command_bench,
-#endif
-    NULL,
+    &command_info, &command_coeffs, &command_orthogonalize, &command_bench, NULL,
 };
 
 static const command *find_command(const char *name)

@@ -92,6 +92,10 @@ typedef struct mu_kernel {
     /* to = round(alpha * round(to) + beta * from): see the half modes. */
     void (*row_combine)(void *to, double alpha, const void *from, double beta, size_t n,
                         muonium_dtype half);
+
+    /* Multiply and add in registers only, `rounds` times, and return how many floating-
+     * point operations that were: the peak against which speed is measured. */
+    double (*burst)(size_t rounds);
 } mu_kernel;
 
 /* The kernel in use for a real type, MUONIUM_F32 or MUONIUM_F64; chosen once per

@@ -552,6 +552,33 @@ static void NAME(row_combine)(void *to, double alpha, const void *from, double b
     NAME(row_round)(y, n, half);
 }
 
+/* ---- peak ---- */
+
+/* As many independent sums as hide the latency of a fused multiply-add on every
+ * CPU we know, and as fit into registers. */
+static double NAME(burst)(size_t rounds)
+{
+    enum { CHAINS = 12 };
+    V sum[CHAINS], factor = VEC(set1)((T)0.5), term = VEC(set1)((T)1e-3);
+#pragma GCC unroll 16
+    for (int i = 0; i < CHAINS; i++) {
+        sum[i] = VEC(set1)((T)i);
+    }
+    for (size_t r = 0; r < rounds; r++) {
+#pragma GCC unroll 16
+        for (int i = 0; i < CHAINS; i++) {
+            sum[i] = VEC(fma)(sum[i], factor, term);
+        }
+    }
+    T kept[VL];
+    for (int i = 1; i < CHAINS; i++) {
+        sum[0] = VEC(add)(sum[0], sum[i]);
+    }
+    VEC(store)(kept, sum[0]);
+    /* The sums tend to 2e-3: using them keeps the compiler from dropping the work. */
+    return kept[0] >= 0 ? 2.0 * CHAINS * VL * (double)rounds : 0;
+}
+
 #undef PARTS
 #undef STAGE
 #undef NR

@@ -18,7 +18,7 @@
         .mirror = NAME(mirror), .load = NAME(load), .store = NAME(store),                          \
         .row_stats = NAME(row_stats), .row_abs_sum = NAME(row_abs_sum),                            \
         .row_scale = NAME(row_scale), .row_round = NAME(row_round),                                \
-        .row_combine = NAME(row_combine),                                                          \
+        .row_combine = NAME(row_combine), .burst = NAME(burst),                                    \
     }
 
 #endif

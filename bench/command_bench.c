@@ -1,0 +1,343 @@
+/*
+ * command_bench.c: `muonium bench`: every product and whole orthogonalisations, in
+ * flops per second and as a share of the peak measured in the same run.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cblas_peer.h"
+#include "command.h"
+#include "json.h"
+#include "matmul/matmul.h"
+#include "measure.h"
+
+enum { JSON, THREADS, SHAPES, SECONDS };
+
+static const option options[] = {
+    [JSON] = {.name = "json", .type = OPTION_FLAG, .help = "print JSON"},
+    [THREADS] = {.name = "threads",
+                 .type = OPTION_INTEGER,
+                 .placeholder = "N",
+                 .least = 1,
+                 .most = 1024,
+                 .help = "threads to use; without it, as many as the library would"},
+    [SHAPES] = {.name = "shapes",
+                .type = OPTION_TEXT,
+                .placeholder = "LIST",
+                .help = "orthogonalise just these, as 768x3072,24x128x512 (batch first), and "
+                        "measure the products at their sizes; without it, a standard list"},
+    [SECONDS] = {.name = "seconds",
+                 .type = OPTION_NUMBER,
+                 .placeholder = "S",
+                 .fallback = "0.3",
+                 .help = "time to spend on each figure; the best run counts"},
+};
+
+enum { MOST_SHAPES = 64, MOST_ROWS = 512 };
+
+static const muonium_shape standard_shapes[] = {
+    {1, 128, 128},   {1, 256, 256},   {1, 512, 512},  {1, 768, 768},
+    {1, 1024, 1024}, {1, 2048, 2048}, {1, 512, 2048}, {1, 768, 3072},
+    {24, 128, 512},  {16, 512, 1280}, {256, 64, 64},
+};
+
+typedef struct row {
+    const char *name;
+    muonium_shape shape;
+    double seconds, flops;
+} row;
+
+typedef struct bench {
+    double budget;
+    row rows[MOST_ROWS];
+    size_t count;
+    double peak, copy;
+    bool progress;
+} bench;
+
+static void record(bench *b, const char *name, muonium_shape shape, double flops, double seconds)
+{
+    if (b->count < MOST_ROWS) {
+        b->rows[b->count++] = (row){name, shape, seconds, flops};
+    }
+    /* The clock of a CPU wanders: the peak is the best seen in the whole run. */
+    double peak = measure_peak();
+    b->peak = peak > b->peak ? peak : b->peak;
+}
+
+/* ---- products ---- */
+
+typedef struct product {
+    mu_matmul with;
+    size_t m, n, ld_square, ld;
+    mu_operand square, x;
+    void *symmetric, *other, *rectangle, *result;
+} product;
+
+static void run_gram(void *context)
+{
+    product *p = context;
+    mu_gram(&p->with, p->m, p->n, &p->x, p->other, p->ld_square);
+}
+
+static void run_symmul(void *context)
+{
+    product *p = context;
+    mu_symmul(&p->with, p->m, &p->square, &p->square, p->other, p->ld_square);
+}
+
+static void run_apply(void *context)
+{
+    product *p = context;
+    mu_apply(&p->with, p->m, p->n, &p->square, &p->x, p->result, p->ld);
+}
+
+static void run_sgemm(void *context)
+{
+    product *p = context;
+    cblas_peer_gemm(p->m, p->n, p->m, p->symmetric, p->ld_square, p->rectangle, p->ld, p->result,
+                    p->ld);
+}
+
+static void run_ssyrk(void *context)
+{
+    product *p = context;
+    cblas_peer_syrk(p->m, p->n, p->rectangle, p->ld, p->other, p->ld_square);
+}
+
+static float *filled(size_t rows, size_t ld)
+{
+    float *matrix = mu_alloc(rows * ld * sizeof *matrix);
+    for (size_t i = 0; matrix && i < rows * ld; i++) {
+        matrix[i] = (float)((i * 2654435761u >> 8) % 2048) / 2048 - 0.5f;
+    }
+    return matrix;
+}
+
+static bool bench_products(bench *b, size_t m, size_t n)
+{
+    product p = {.m = m, .n = n};
+    size_t bytes;
+    if (mu_kernel_choose(MUONIUM_F32, &p.with.kernel) != MUONIUM_OK ||
+        !mu_matmul_scratch(p.with.kernel, m, n, mu_pool_lanes(), &bytes)) {
+        return false;
+    }
+    p.with.lanes = mu_pool_lanes();
+    p.with.scratch = mu_alloc(bytes);
+    p.ld_square = mu_leading(p.with.kernel, m);
+    p.ld = mu_leading(p.with.kernel, n);
+    p.symmetric = filled(m, p.ld_square);
+    p.other = filled(m, p.ld_square);
+    p.rectangle = filled(m, p.ld);
+    p.result = filled(m, p.ld);
+    bool ready = p.with.scratch && p.symmetric && p.other && p.rectangle && p.result;
+    if (ready) {
+        p.with.kernel->mirror(p.symmetric, (ptrdiff_t)p.ld_square, 0, m, 0, m);
+        p.square = mu_operand_of(p.with.kernel, p.symmetric, p.ld_square, 1, 0);
+        p.x = mu_operand_of(p.with.kernel, p.rectangle, p.ld, 1, 0);
+        muonium_shape shape = {1, m, n};
+        record(b, "gram", shape, mu_gram_flops(m, n), measure_best(run_gram, &p, b->budget));
+        record(b, "symmul", shape, mu_symmul_flops(m), measure_best(run_symmul, &p, b->budget));
+        record(b, "apply", shape, mu_apply_flops(m, n), measure_best(run_apply, &p, b->budget));
+        if (cblas_peer_name()) {
+            record(b, "cblas_ssyrk", shape, mu_gram_flops(m, n),
+                   measure_best(run_ssyrk, &p, b->budget));
+            record(b, "cblas_sgemm", shape, mu_apply_flops(m, n),
+                   measure_best(run_sgemm, &p, b->budget));
+        }
+    }
+    mu_free(p.with.scratch);
+    mu_free(p.symmetric);
+    mu_free(p.other);
+    mu_free(p.rectangle);
+    mu_free(p.result);
+    return ready;
+}
+
+/* ---- orthogonalisation ---- */
+
+typedef struct execution {
+    muonium_plan *plan;
+    muonium_view in, out;
+    void *workspace;
+    muonium_status status;
+} execution;
+
+static void run_plan(void *context)
+{
+    execution *e = context;
+    muonium_status status = muonium_plan_execute(e->plan, &e->in, &e->out, e->workspace, NULL);
+    e->status = e->status == MUONIUM_OK ? status : e->status;
+}
+
+static bool bench_orthogonalize(bench *b, muonium_shape shape)
+{
+    execution e = {0};
+    muonium_plan_info info;
+    if (muonium_plan_create(shape, NULL, &e.plan) != MUONIUM_OK) {
+        return false;
+    }
+    muonium_plan_describe(e.plan, &info);
+    e.workspace = mu_alloc(info.workspace);
+    float *in = filled(shape.batch * shape.rows, shape.cols);
+    float *out = filled(shape.batch * shape.rows, shape.cols);
+    bool ready = e.workspace && in && out;
+    if (ready) {
+        e.in = muonium_dense(MUONIUM_F32, shape, in);
+        e.out = muonium_dense(MUONIUM_F32, shape, out);
+        double seconds = measure_best(run_plan, &e, b->budget);
+        record(b, "orthogonalize", shape, info.flops * (double)shape.batch, seconds);
+    }
+    mu_free(e.workspace);
+    mu_free(in);
+    mu_free(out);
+    muonium_plan_destroy(e.plan);
+    return ready && e.status == MUONIUM_OK;
+}
+
+/* ---- command ---- */
+
+/* "768x3072,24x128x512" */
+static bool parse_shapes(const char *text, muonium_shape *shapes, size_t *count)
+{
+    *count = 0;
+    while (*text) {
+        size_t numbers[3], found = 0;
+        do {
+            char *end;
+            if (*text < '1' || *text > '9' || found == 3) {
+                return false;
+            }
+            unsigned long long value = strtoull(text, &end, 10);
+            if (value > 1u << 20) {
+                return false;
+            }
+            numbers[found++] = (size_t)value;
+            text = end;
+        } while (*text == 'x' && *++text);
+        if (found < 2 || *count == MOST_SHAPES || (*text != ',' && *text != 0)) {
+            return false;
+        }
+        size_t batch = found == 3 ? numbers[0] : 1;
+        shapes[(*count)++] = (muonium_shape){batch, numbers[found - 2], numbers[found - 1]};
+        text += *text == ',';
+    }
+    return *count > 0;
+}
+
+static double percent(const bench *b, const row *r)
+{
+    return b->peak > 0 ? 100 * r->flops / r->seconds / b->peak : 0;
+}
+
+static void print_table(const bench *b, const muonium_cpu_info *cpu)
+{
+    printf("kernel %s (%s), %d threads\n", cpu->kernel, cpu->reason, muonium_threads());
+    printf("peak   %.1f GF/s (multiply-add in registers), copy %.1f GB/s (read + write)\n",
+           b->peak / 1e9, b->copy / 1e9);
+    if (cblas_peer_name()) {
+        printf("peer   %s\n", cblas_peer_name());
+    }
+    printf("\n%-16s %20s %12s %10s %8s\n", "", "shape", "time", "GF/s", "of peak");
+    for (size_t i = 0; i < b->count; i++) {
+        const row *r = &b->rows[i];
+        char shape[64];
+        if (r->shape.batch == 1) {
+            snprintf(shape, sizeof shape, "%zu x %zu", r->shape.rows, r->shape.cols);
+        } else {
+            snprintf(shape, sizeof shape, "%zu x (%zu x %zu)", r->shape.batch, r->shape.rows,
+                     r->shape.cols);
+        }
+        printf("%-16s %20s %9.3f ms %10.1f %6.1f %%\n", r->name, shape, 1e3 * r->seconds,
+               r->flops / r->seconds / 1e9, percent(b, r));
+    }
+}
+
+static void print_json(const bench *b, const muonium_cpu_info *cpu)
+{
+    json writer = {.out = stdout};
+    json_object(&writer, NULL);
+    json_string(&writer, "version", muonium_version());
+    json_string(&writer, "kernel", cpu->kernel);
+    json_string(&writer, "peer", cblas_peer_name());
+    json_number(&writer, "peak_gflops", b->peak / 1e9);
+    json_number(&writer, "copy_gbps", b->copy / 1e9);
+    json_array(&writer, "results");
+    for (size_t i = 0; i < b->count; i++) {
+        const row *r = &b->rows[i];
+        json_object(&writer, NULL);
+        json_string(&writer, "name", r->name);
+        json_integer(&writer, "m", (long long)r->shape.rows);
+        json_integer(&writer, "n", (long long)r->shape.cols);
+        json_integer(&writer, "batch", (long long)r->shape.batch);
+        json_integer(&writer, "threads", muonium_threads());
+        json_number(&writer, "seconds", r->seconds);
+        json_number(&writer, "gflops", r->flops / r->seconds / 1e9);
+        json_number(&writer, "percent_of_peak", percent(b, r));
+        json_object_end(&writer);
+    }
+    json_array_end(&writer);
+    json_object_end(&writer);
+}
+
+static int run(const command *self, const arguments *given)
+{
+    const option_value *value = given->value;
+    muonium_shape shapes[MOST_SHAPES];
+    size_t count = sizeof standard_shapes / sizeof standard_shapes[0];
+    memcpy(shapes, standard_shapes, sizeof standard_shapes);
+    if (value[SHAPES].text && !parse_shapes(value[SHAPES].text, shapes, &count)) {
+        return message_usage(self->name,
+                             "shapes '%s' cannot be read: write rows x columns, as 768x3072, or "
+                             "24x128x512 with a batch, up to %d of them separated by commas",
+                             value[SHAPES].text, MOST_SHAPES);
+    }
+    if (value[SECONDS].number < 0 || value[SECONDS].number > 60) {
+        return message_usage(self->name, "seconds is %g: use 0 to 60", value[SECONDS].number);
+    }
+    muonium_cpu_info cpu;
+    if ((value[THREADS].given && muonium_set_threads(value[THREADS].integer) != MUONIUM_OK) ||
+        muonium_cpu(&cpu) != MUONIUM_OK) {
+        return message_failed(self->name, "%s", muonium_last_error());
+    }
+    static bench b;
+    b.budget = value[SECONDS].number;
+    b.copy = measure_copy();
+    for (size_t i = 0; i < count; i++) {
+        /* The products once per size, where one matrix stands for a batch. */
+        bool rectangle_only = shapes[i].batch > 1;
+        size_t m = shapes[i].rows, n = shapes[i].cols;
+        if (!rectangle_only && m <= n && !bench_products(&b, m, n)) {
+            return message_failed(self->name, "no memory for the products of %zu x %zu", m, n);
+        }
+    }
+    for (size_t i = 0; i < count; i++) {
+        if (!bench_orthogonalize(&b, shapes[i])) {
+            return message_failed(self->name, "orthogonalising %zu x %zu x %zu failed: %s",
+                                  shapes[i].batch, shapes[i].rows, shapes[i].cols,
+                                  muonium_last_error());
+        }
+    }
+    if (value[JSON].given) {
+        print_json(&b, &cpu);
+    } else {
+        print_table(&b, &cpu);
+    }
+    return EXIT_OK;
+}
+
+const command command_bench = {
+    .name = "bench",
+    .summary = "measure products and orthogonalisations against this machine's peak",
+    .description =
+        "Measures the three products of the iteration and whole orthogonalisations in f32, best "
+        "of several runs, and prints each as a share of the multiply-add peak measured in the "
+        "same run. Symmetric products count the operations of one triangle only. Where a CBLAS "
+        "library is installed, its products stand beside ours (it counts as if it computed one "
+        "triangle for ssyrk).\n\n"
+        "Run it on an otherwise idle machine.",
+    .example = "muonium bench\nmuonium bench --shapes 768x3072,24x128x512 --threads 2 --json",
+    .options = options,
+    .option_count = sizeof options / sizeof options[0],
+    .run = run,
+};

@@ -1,0 +1,105 @@
+/*
+ * measure.c: see measure.h.
+ */
+#include "measure.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "matmul/kernel.h"
+
+double seconds_now(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+double measure_best(measured *run, void *context, double budget)
+{
+    enum { LEAST = 3 };
+    double best = 1e30;
+    run(context);
+    double start = seconds_now(), before = start;
+    for (int count = 0; count < LEAST || before - start < budget; count++) {
+        run(context);
+        double after = seconds_now();
+        best = after - before < best ? after - before : best;
+        before = after;
+    }
+    return best;
+}
+
+/* ---- peak ---- */
+
+typedef struct burst_run {
+    const mu_kernel *kernel;
+    double flops[1024]; /* per lane: muonium_set_threads allows no more */
+} burst_run;
+
+static void burst_task(void *context, size_t index, unsigned lane)
+{
+    burst_run *burst = context;
+    (void)lane;
+    burst->flops[index] = burst->kernel->burst(1 << 18);
+}
+
+static void burst_all(void *context)
+{
+    mu_pool_run(burst_task, context, mu_pool_lanes(), mu_pool_lanes());
+}
+
+double measure_peak(void)
+{
+    static burst_run burst;
+    if (mu_kernel_choose(MUONIUM_F32, &burst.kernel) != MUONIUM_OK) {
+        return 0;
+    }
+    double seconds = measure_best(burst_all, &burst, 0.25), flops = 0;
+    for (unsigned i = 0; i < mu_pool_lanes(); i++) {
+        flops += burst.flops[i];
+    }
+    return flops / seconds;
+}
+
+/* ---- copy ---- */
+
+enum { COPY_PIECE = 1 << 20, COPY_PIECES = 64 };
+
+typedef struct copy_run {
+    char *from, *to;
+} copy_run;
+
+static void copy_task(void *context, size_t index, unsigned lane)
+{
+    copy_run *copy = context;
+    (void)lane;
+    /* A plain loop that the compiler vectorises: what element-wise code can hope for. */
+    const double *restrict from = (const double *)(void *)(copy->from + index * COPY_PIECE);
+    double *restrict to = (double *)(void *)(copy->to + index * COPY_PIECE);
+    for (size_t i = 0; i < COPY_PIECE / sizeof(double); i++) {
+        to[i] = from[i];
+    }
+    __asm__ volatile("" ::: "memory"); /* not to be turned into nothing */
+}
+
+static void copy_all(void *context)
+{
+    mu_pool_run(copy_task, context, COPY_PIECES, mu_pool_lanes());
+}
+
+double measure_copy(void)
+{
+    size_t bytes = (size_t)COPY_PIECE * COPY_PIECES;
+    copy_run copy = {malloc(bytes), malloc(bytes)};
+    double rate = 0;
+    if (copy.from && copy.to) {
+        memset(copy.from, 1, bytes);
+        memset(copy.to, 2, bytes);
+        rate = 2 * (double)bytes / measure_best(copy_all, &copy, 0.5);
+    }
+    free(copy.from);
+    free(copy.to);
+    return rate;
+}

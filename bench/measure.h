@@ -1,0 +1,25 @@
+/*
+ * measure.h: how long things take, and what this machine could do at best.
+ */
+#ifndef BENCH_MEASURE_H
+#define BENCH_MEASURE_H
+
+#include <stddef.h>
+
+typedef void measured(void *context);
+
+/* The shortest time in seconds that one run takes, of as many as fit into `budget`
+ * seconds but at least three after a first one that is not counted. */
+double measure_best(measured *run, void *context, double budget);
+
+/* Floating-point operations per second of all threads together, in registers only,
+ * with the f32 kernel in use. */
+double measure_peak(void);
+
+/* Bytes per second, read plus written, of a copy between two arrays far larger than
+ * any cache, by all threads together. 0 if there is no memory for it. */
+double measure_copy(void);
+
+double seconds_now(void);
+
+#endif
