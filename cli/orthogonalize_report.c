@@ -67,7 +67,9 @@ static void print_plan(const muonium_plan_info *plan)
     for (int i = 0; i < plan->restarts; i++) {
         printf("%s%d", i == 0 ? ", restart before step " : " and ", plan->restart[i] + 1);
     }
-    printf(", %.4g MFLOP per matrix, workspace ", plan->flops * 1e-6);
+    bool large = plan->flops >= 1e9;
+    printf(", %.4g %s per matrix, workspace ", plan->flops * (large ? 1e-9 : 1e-6),
+           large ? "GFLOP" : "MFLOP");
     print_bytes(plan->workspace);
     printf("\n");
 }
