@@ -93,10 +93,10 @@ void mu_fenv_leave(mu_fenv environment);
 typedef enum mu_isa { MU_ISA_PORTABLE = 0, MU_ISA_AVX2 = 1, MU_ISA_AVX512 = 2 } mu_isa;
 
 typedef struct mu_cpu {
-    mu_isa best;             /* the most capable that CPU and operating system offer */
-    size_t l1_bytes;         /* data caches per core; usual values where unknown */
+    mu_isa best;     /* the most capable that CPU and operating system offer */
+    size_t l1_bytes; /* data caches per core; usual values where unknown */
     size_t l2_bytes;
-    const char *features;    /* names, separated by spaces */
+    const char *features; /* names, separated by spaces */
 } mu_cpu;
 
 const mu_cpu *mu_cpu_detect(void); /* cached; never fails */

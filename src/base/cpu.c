@@ -1,0 +1,193 @@
+/*
+ * cpu.c: what the processor and the operating system offer.
+ *
+ * An instruction set counts only if CPUID has its bits *and* XCR0 shows that the
+ * operating system saves its registers: CPUID alone is true in virtual machines
+ * and old kernels where the first such instruction kills the process. Nothing
+ * here looks at vendors or models, so a processor made tomorrow is served too.
+ */
+#include "base/base.h"
+
+#include <pthread.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { USUAL_L1_BYTES = 32 * 1024, USUAL_L2_BYTES = 512 * 1024 };
+
+static mu_cpu detected = {.features = ""};
+static pthread_once_t detected_once = PTHREAD_ONCE_INIT;
+
+#if defined(__x86_64__) || defined(__i386__)
+
+#include <cpuid.h>
+
+enum { EAX, EBX, ECX, EDX, REGISTERS };
+
+/* A leaf of CPUID; zeros where the processor does not have the leaf. */
+static void cpuid(unsigned leaf, unsigned subleaf, unsigned r[REGISTERS])
+{
+    if (!__get_cpuid_count(leaf, subleaf, &r[EAX], &r[EBX], &r[ECX], &r[EDX])) {
+        memset(r, 0, REGISTERS * sizeof *r);
+    }
+}
+
+/* Which register sets the operating system saves, 0 if it does not say. */
+static unsigned saved_registers(void)
+{
+    unsigned r[REGISTERS];
+    cpuid(1, 0, r);
+    if (!(r[ECX] & (1u << 27))) { /* OSXSAVE: without it, XGETBV is not allowed */
+        return 0;
+    }
+    unsigned low, high;
+    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    (void)high;
+    return low;
+}
+
+/* Bits of XCR0. */
+enum { XMM_YMM = 0x06, XMM_YMM_ZMM_MASKS = 0xe6 };
+
+static const struct feature {
+    const char *name;
+    unsigned leaf, subleaf;
+    unsigned reg, bit;
+    unsigned saved; /* what XCR0 must contain; 0 for features older than XCR0 */
+    mu_isa needed_by;
+} features[] = {
+    {"sse4.2", 1, 0, ECX, 20, 0, MU_ISA_PORTABLE},
+    {"avx", 1, 0, ECX, 28, XMM_YMM, MU_ISA_AVX2},
+    {"f16c", 1, 0, ECX, 29, XMM_YMM, MU_ISA_AVX2},
+    {"fma", 1, 0, ECX, 12, XMM_YMM, MU_ISA_AVX2},
+    {"avx2", 7, 0, EBX, 5, XMM_YMM, MU_ISA_AVX2},
+    {"avx512f", 7, 0, EBX, 16, XMM_YMM_ZMM_MASKS, MU_ISA_AVX512},
+    {"avx512dq", 7, 0, EBX, 17, XMM_YMM_ZMM_MASKS, MU_ISA_AVX512},
+    {"avx512bw", 7, 0, EBX, 30, XMM_YMM_ZMM_MASKS, MU_ISA_AVX512},
+    {"avx512vl", 7, 0, EBX, 31, XMM_YMM_ZMM_MASKS, MU_ISA_AVX512},
+    {"avx512_bf16", 7, 1, EAX, 5, XMM_YMM_ZMM_MASKS, MU_ISA_PORTABLE},
+    {"avx512_fp16", 7, 0, EDX, 23, XMM_YMM_ZMM_MASKS, MU_ISA_PORTABLE},
+};
+enum { FEATURES = sizeof features / sizeof features[0] };
+
+static void detect_features(mu_cpu *cpu)
+{
+    static char names[FEATURES * 16];
+    unsigned saved = saved_registers();
+    bool complete[] = {[MU_ISA_PORTABLE] = true, [MU_ISA_AVX2] = true, [MU_ISA_AVX512] = true};
+    size_t length = 0;
+    for (size_t i = 0; i < FEATURES; i++) {
+        const struct feature *feature = &features[i];
+        unsigned r[REGISTERS];
+        cpuid(feature->leaf, feature->subleaf, r);
+        bool present = ((r[feature->reg] >> feature->bit) & 1u) != 0 &&
+                       (saved & feature->saved) == feature->saved;
+        if (!present) {
+            /* Nothing needs a feature to be portable, so that one stays complete. */
+            if (feature->needed_by != MU_ISA_PORTABLE) {
+                complete[feature->needed_by] = false;
+            }
+            continue;
+        }
+        if (length > 0) {
+            names[length++] = ' ';
+        }
+        size_t name_length = strlen(feature->name);
+        memcpy(names + length, feature->name, name_length + 1);
+        length += name_length;
+    }
+    cpu->features = names;
+    if (complete[MU_ISA_AVX2]) {
+        cpu->best = complete[MU_ISA_AVX512] ? MU_ISA_AVX512 : MU_ISA_AVX2;
+    }
+}
+
+/* The data caches from one of the two leaves that list caches in the same form. */
+static void detect_caches(unsigned leaf, mu_cpu *cpu)
+{
+    enum { NO_CACHE = 0, INSTRUCTION_CACHE = 2, MORE_THAN_EXIST = 16 };
+    for (unsigned index = 0; index < MORE_THAN_EXIST; index++) {
+        unsigned r[REGISTERS];
+        cpuid(leaf, index, r);
+        unsigned type = r[EAX] & 31u, level = (r[EAX] >> 5) & 7u;
+        if (type == NO_CACHE) {
+            break;
+        }
+        if (type == INSTRUCTION_CACHE) {
+            continue;
+        }
+        size_t ways = (size_t)(r[EBX] >> 22) + 1;
+        size_t partitions = ((r[EBX] >> 12) & 1023u) + 1;
+        size_t line = (r[EBX] & 4095u) + 1;
+        size_t bytes = ways * partitions * line * ((size_t)r[ECX] + 1);
+        if (level == 1 && cpu->l1_bytes == 0) {
+            cpu->l1_bytes = bytes;
+        } else if (level == 2 && cpu->l2_bytes == 0) {
+            cpu->l2_bytes = bytes;
+        }
+    }
+}
+
+static void detect_by_cpuid(mu_cpu *cpu)
+{
+    detect_features(cpu);
+    detect_caches(4, cpu);
+    detect_caches(0x8000001du, cpu);
+}
+
+#else
+
+static void detect_by_cpuid(mu_cpu *cpu)
+{
+    (void)cpu;
+}
+
+#endif
+
+/* `bytes` if known, else what the C library says, else `usual`. */
+static size_t cache_size(size_t bytes, int sysconf_name, size_t usual)
+{
+    if (bytes > 0) {
+        return bytes;
+    }
+    long said = sysconf_name >= 0 ? sysconf(sysconf_name) : 0;
+    return said > 0 ? (size_t)said : usual;
+}
+
+static void detect(void)
+{
+    detect_by_cpuid(&detected);
+#if defined(_SC_LEVEL1_DCACHE_SIZE)
+    const int l1_name = _SC_LEVEL1_DCACHE_SIZE, l2_name = _SC_LEVEL2_CACHE_SIZE;
+#else
+    const int l1_name = -1, l2_name = -1;
+#endif
+    detected.l1_bytes = cache_size(detected.l1_bytes, l1_name, USUAL_L1_BYTES);
+    detected.l2_bytes = cache_size(detected.l2_bytes, l2_name, USUAL_L2_BYTES);
+}
+
+const mu_cpu *mu_cpu_detect(void)
+{
+    pthread_once(&detected_once, detect);
+    return &detected;
+}
+
+/* A copy, because the program may change its environment later. Longer values
+ * are cut; none of them is a valid one. */
+static char override_value[64];
+static pthread_once_t override_once = PTHREAD_ONCE_INIT;
+
+static void read_override(void)
+{
+    const char *value = getenv("MUONIUM_CPU");
+    if (value != NULL) {
+        strncpy(override_value, value, sizeof override_value - 1);
+    }
+}
+
+const char *mu_cpu_override(void)
+{
+    pthread_once(&override_once, read_override);
+    return override_value[0] != '\0' ? override_value : NULL;
+}

@@ -1,0 +1,64 @@
+/*
+ * memory.c: where the library gets its memory, and the hook that replaces it.
+ */
+#include "base/base.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static void *allocate_from_c_library(void *context, size_t bytes, size_t alignment)
+{
+    (void)context;
+    void *memory;
+    return posix_memalign(&memory, alignment, bytes) == 0 ? memory : NULL;
+}
+
+static void release_to_c_library(void *context, void *memory)
+{
+    (void)context;
+    free(memory);
+}
+
+static const muonium_allocator c_library = {allocate_from_c_library, release_to_c_library, NULL};
+
+/* Unguarded: the allocator may be replaced only while the library holds no
+ * memory, hence while no call is under way that could read this. */
+static muonium_allocator in_force = {allocate_from_c_library, release_to_c_library, NULL};
+
+muonium_status muonium_set_allocator(const muonium_allocator *allocator)
+{
+    if (allocator == NULL) {
+        in_force = c_library;
+        return MUONIUM_OK;
+    }
+    if (allocator->allocate == NULL || allocator->release == NULL) {
+        return mu_fail(MUONIUM_INVALID,
+                       "allocator: `%s` is NULL: set both functions, or pass NULL for the C "
+                       "library's allocator",
+                       allocator->allocate == NULL ? "allocate" : "release");
+    }
+    in_force = *allocator;
+    return MUONIUM_OK;
+}
+
+void *mu_alloc(size_t bytes)
+{
+    /* Allocators may return NULL for no bytes, which would look like a failure. */
+    return in_force.allocate(in_force.context, bytes > 0 ? bytes : 1, MU_ALIGNMENT);
+}
+
+void *mu_alloc_zeroed(size_t bytes)
+{
+    void *memory = mu_alloc(bytes);
+    if (memory != NULL) {
+        memset(memory, 0, bytes);
+    }
+    return memory;
+}
+
+void mu_free(void *memory)
+{
+    if (memory != NULL) {
+        in_force.release(in_force.context, memory);
+    }
+}
