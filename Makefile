@@ -4,19 +4,21 @@
 #   PREFIX       where `make install` puts things      (/usr/local)
 #   DESTDIR      staging directory put before PREFIX
 #   JOBS         parallel compilers and tests          (one per processor)
-#   FUZZ_SECONDS how long `make fuzz` runs each target  (60)
+#   FUZZ_SECONDS how long `make fuzz` runs each target (60)
 #   CMAKE_FLAGS  more options, as -DMUONIUM_BLAS=ON
+#   CTEST_FLAGS  which tests to run, as -R pool
 
 BUILD ?= build
 PREFIX ?= /usr/local
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 FUZZ_SECONDS ?= 60
 CMAKE_FLAGS ?=
+CTEST_FLAGS ?=
 
 # The makefiles that CMake writes must not inherit from this one.
 CMAKE := env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL cmake
 CONFIGURE = $(CMAKE) -S . -DCMAKE_INSTALL_PREFIX=$(PREFIX) $(CMAKE_FLAGS)
-CTEST = ctest --no-tests=error --output-on-failure -j$(JOBS)
+CTEST = ctest --no-tests=error --output-on-failure -j$(JOBS) $(CTEST_FLAGS)
 SANITIZED = -DMUONIUM_TESTS=ON -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS=-O1
 
 # The thread sanitizer of older compilers fails where the kernel randomises
