@@ -8,6 +8,7 @@ find_path(LAPACKE_INCLUDE_DIR lapacke.h PATH_SUFFIXES openblas REQUIRED)
 find_library(LAPACKE_LIBRARY lapacke REQUIRED)
 find_library(LAPACK_LIBRARY lapack REQUIRED)
 find_library(BLAS_LIBRARY blas REQUIRED)
+find_path(SIMDE_INCLUDE_DIR simde/x86/avx512.h REQUIRED)
 set(MUONIUM_PYTHON /usr/bin/python3 CACHE FILEPATH "The Python that has numpy and pytest")
 
 # The reference libraries run on one thread: their threads would compete with
@@ -31,6 +32,16 @@ add_library(muonium-test OBJECT tests/test.c)
 target_include_directories(muonium-test PRIVATE include)
 target_link_libraries(muonium-test PRIVATE muonium-flags PkgConfig::CMOCKA)
 
+# What the tests of kernels and products share. It contains kernels for
+# instructions that this machine may lack; their vectors stay within the file,
+# so that their ABI does not matter.
+add_library(muonium-test-kernels OBJECT
+    tests/emulated_avx512.c tests/every_kernel.c tests/matrix.c)
+target_include_directories(muonium-test-kernels PRIVATE include src tests)
+target_include_directories(muonium-test-kernels SYSTEM PRIVATE ${SIMDE_INCLUDE_DIR})
+target_link_libraries(muonium-test-kernels PRIVATE muonium-flags PkgConfig::CMOCKA)
+set_source_files_properties(tests/emulated_avx512.c PROPERTIES COMPILE_OPTIONS -Wno-psabi)
+
 file(GLOB test_programs CONFIGURE_DEPENDS tests/test_*.c)
 foreach(source ${test_programs})
     get_filename_component(name ${source} NAME_WE)
@@ -40,6 +51,10 @@ foreach(source ${test_programs})
     target_include_directories(${name} SYSTEM PRIVATE ${LAPACKE_INCLUDE_DIR})
     target_link_libraries(${name} PRIVATE muonium-flags muonium-static PkgConfig::CMOCKA
         ${LAPACKE_LIBRARY} ${LAPACK_LIBRARY} ${BLAS_LIBRARY} m)
+    file(STRINGS ${source} mentions_kernels LIMIT_COUNT 1 REGEX "every_kernel.h|matrix.h")
+    if(mentions_kernels)
+        target_sources(${name} PRIVATE $<TARGET_OBJECTS:muonium-test-kernels>)
+    endif()
     # A program that starts threads or chooses their number is worth running under
     # the thread sanitizer, which is too slow for the others.
     file(STRINGS ${source} mentions_threads LIMIT_COUNT 1

@@ -1,0 +1,349 @@
+/*
+ * test_kernels.c: tiles, packing and mirroring, of every kernel: all shapes up to the
+ * tile, results bit for bit as the contract of matmul/kernel.h defines them, no
+ * byte read or written beyond what it allows.
+ */
+#include "every_kernel.h"
+
+#include <math.h>
+
+#include "matrix.h"
+
+static const size_t tile_lengths[] = {0, 1, 2, 5, 67, 256};
+enum { TILE_LENGTHS = sizeof tile_lengths / sizeof tile_lengths[0], LONGEST = 256 };
+enum { MOST_LANES = 32 }; /* of any kernel's mr and nr */
+
+/* x * y + sum as the kernel does it: fused, except in portable C. Through the type
+ * of the kernel: every operation here is exact in double or rounded to f32 once. */
+static double multiply_add(const mu_kernel *kernel, double x, double y, double sum)
+{
+    if (kernel->type == MUONIUM_F32) {
+        float a = (float)x, b = (float)y, c = (float)sum;
+        return (double)(kernel->isa == MU_ISA_PORTABLE ? a * b + c : fmaf(a, b, c));
+    }
+    return kernel->isa == MU_ISA_PORTABLE ? x * y + sum : fma(x, y, sum);
+}
+
+static double add(const mu_kernel *kernel, double x, double y)
+{
+    return kernel->type == MUONIUM_F32 ? (double)((float)x + (float)y) : x + y;
+}
+
+static double multiply(const mu_kernel *kernel, double x, double y)
+{
+    return kernel->type == MUONIUM_F32 ? (double)((float)x * (float)y) : x * y;
+}
+
+/* Values that the kernel's type holds: small integers, or normally distributed. */
+static double draw(const mu_kernel *kernel, test_rng *rng, bool integers)
+{
+    if (integers) {
+        return (double)test_below(rng, 9) - 4;
+    }
+    double value = test_normal(rng);
+    return kernel->type == MUONIUM_F32 ? (double)(float)value : value;
+}
+
+/* ---- tile ---- */
+
+/* The sums of a whole tile, and that they are right. */
+static void expected_sums(const mu_kernel *kernel, size_t k, const void *a, const void *b,
+                          bool integers, double sums[MOST_LANES][MOST_LANES])
+{
+    for (size_t i = 0; i < kernel->mr; i++) {
+        for (size_t j = 0; j < kernel->nr; j++) {
+            double sum = 0, exact = 0, magnitude = 0;
+            for (size_t s = 0; s < k; s++) {
+                double x = test_element(a, kernel->type, (ptrdiff_t)(s * kernel->mr + i));
+                double y = test_element(b, kernel->type, (ptrdiff_t)(s * kernel->nr + j));
+                sum = multiply_add(kernel, x, y, sum);
+                exact += x * y;
+                magnitude += fabs(x * y);
+            }
+            double tolerance = integers ? 0 : 4 * (double)k * test_kernel_eps(kernel) * magnitude;
+            assert_true(fabs(sum - exact) <= tolerance);
+            sums[i][j] = sum;
+        }
+    }
+}
+
+static void check_tile(const mu_kernel *kernel, size_t k, const void *a, const void *b, size_t rows,
+                       size_t cols, bool accumulate, double sums[MOST_LANES][MOST_LANES])
+{
+    test_matrix c = test_matrix_new(kernel->type, rows, cols, (ptrdiff_t)cols + 3, 1, false);
+    for (size_t i = 0; i < rows; i++) {
+        for (size_t j = 0; j < cols; j++) {
+            test_matrix_set(&c, i, j, accumulate ? (double)i - (double)j : (double)NAN);
+        }
+    }
+    kernel->tile(k, a, b, c.data, c.row_stride, rows, cols, accumulate);
+    for (size_t i = 0; i < rows; i++) {
+        for (size_t j = 0; j < cols; j++) {
+            double wanted =
+                accumulate ? add(kernel, (double)i - (double)j, sums[i][j]) : sums[i][j];
+            double got = test_matrix_get(&c, i, j);
+            if (got != wanted) {
+                fail_msg("%zu x %zu, k = %zu, accumulate %d: (%zu, %zu) is %.17g, not %.17g", rows,
+                         cols, k, accumulate, i, j, got, wanted);
+            }
+        }
+    }
+    assert_true(test_matrix_gaps_intact(&c));
+    test_matrix_free(&c);
+}
+
+static void test_tile(void **state)
+{
+    const mu_kernel *kernel = *(const mu_kernel **)*state;
+    test_rng rng = test_rng_start("tile");
+    size_t element = muonium_dtype_size(kernel->type);
+    static double sums[MOST_LANES][MOST_LANES];
+    for (size_t l = 0; l < 2 * TILE_LENGTHS; l++) {
+        bool integers = l % 2 == 0;
+        size_t k = tile_lengths[l / 2];
+        void *a = test_guarded_alloc(k * kernel->mr * element, 0);
+        void *b = test_guarded_alloc(k * kernel->nr * element, 0);
+        for (size_t i = 0; i < k * kernel->mr; i++) {
+            test_set_element(a, kernel->type, (ptrdiff_t)i, draw(kernel, &rng, integers));
+        }
+        for (size_t i = 0; i < k * kernel->nr; i++) {
+            test_set_element(b, kernel->type, (ptrdiff_t)i, draw(kernel, &rng, integers));
+        }
+        expected_sums(kernel, k, a, b, integers, sums);
+        for (size_t rows = 1; rows <= kernel->mr; rows++) {
+            for (size_t cols = 1; cols <= kernel->nr; cols++) {
+                check_tile(kernel, k, a, b, rows, cols, false, sums);
+                check_tile(kernel, k, a, b, rows, cols, true, sums);
+            }
+        }
+        test_guarded_free(a);
+        test_guarded_free(b);
+    }
+}
+
+/* ---- packing ---- */
+
+/* Sources and packed panels lie at the end or the beginning of memory that is
+ * used again and again: mapping new memory for each would take most of the time. */
+typedef struct arena {
+    char *at_end, *at_front;
+    size_t bytes;
+} arena;
+
+static arena arena_new(size_t bytes)
+{
+    arena memory = {test_guarded_alloc(bytes, 0), test_guarded_alloc_front(bytes, 0), bytes};
+    return memory;
+}
+
+static void arena_free(arena *memory)
+{
+    test_guarded_free(memory->at_end);
+    test_guarded_free(memory->at_front);
+}
+
+static void *arena_part(const arena *memory, size_t bytes, bool at_front)
+{
+    assert_true(bytes <= memory->bytes);
+    return at_front ? memory->at_front : memory->at_end + (memory->bytes - bytes);
+}
+
+static void arena_fill(const arena *memory, muonium_dtype dtype, test_rng *rng)
+{
+    size_t count = memory->bytes / muonium_dtype_size(dtype);
+    for (size_t i = 0; i < count; i++) {
+        double value = test_normal(rng);
+        test_set_element(memory->at_end, dtype, (ptrdiff_t)i, value);
+        test_set_element(memory->at_front, dtype, (ptrdiff_t)i, value);
+    }
+}
+
+typedef struct pack_case {
+    const mu_kernel *kernel;
+    bool a;              /* pack_a, else pack_b */
+    arena source, other; /* filled with elements of the type of the source */
+    arena packed;
+    muonium_dtype dtype;
+    size_t lanes, steps;
+    ptrdiff_t lane_stride, step_stride;
+    double scale, other_scale, shift;
+    bool with_other;
+    ptrdiff_t diagonal;
+} pack_case;
+
+static double expected_packed(const pack_case *c, const mu_lanes *from, size_t lane, size_t step)
+{
+    if (lane >= c->lanes) {
+        return 0;
+    }
+    ptrdiff_t at = (ptrdiff_t)lane * c->lane_stride + (ptrdiff_t)step * c->step_stride;
+    double value = test_element(from->data, c->dtype, at);
+    value = multiply(c->kernel, value, c->scale);
+    if (c->with_other) {
+        double term = multiply(c->kernel, test_element(from->other, c->dtype, at), c->other_scale);
+        value = add(c->kernel, value, term);
+    }
+    if ((ptrdiff_t)step == (ptrdiff_t)lane + c->diagonal) {
+        value = add(c->kernel, value, c->shift);
+    }
+    return value;
+}
+
+/* `at_front` puts what is read, and what is written, against the page before. */
+static void check_pack(const pack_case *c, bool at_front)
+{
+    size_t width = c->a ? c->kernel->mr : c->kernel->nr;
+    size_t element = muonium_dtype_size(c->dtype);
+    ptrdiff_t across = (ptrdiff_t)(c->lanes - 1) * c->lane_stride;
+    ptrdiff_t along = (ptrdiff_t)(c->steps - 1) * c->step_stride;
+    ptrdiff_t lowest = (across < 0 ? across : 0) + (along < 0 ? along : 0);
+    ptrdiff_t highest = (across > 0 ? across : 0) + (along > 0 ? along : 0);
+    size_t span = (size_t)(highest - lowest + 1) * element;
+    ptrdiff_t origin = -lowest * (ptrdiff_t)element;
+    mu_lanes from = {.data = (char *)arena_part(&c->source, span, at_front) + origin,
+                     .dtype = c->dtype,
+                     .lane_stride = c->lane_stride,
+                     .step_stride = c->step_stride,
+                     .scale = c->scale,
+                     .other_scale = c->other_scale,
+                     .shift = c->shift,
+                     .diagonal = c->diagonal};
+    if (c->with_other) {
+        from.other = (char *)arena_part(&c->other, span, at_front) + origin;
+    }
+    size_t bytes = width * c->steps * muonium_dtype_size(c->kernel->type);
+    unsigned char *packed = arena_part(&c->packed, bytes, at_front);
+    memset(packed, 0xff, bytes); /* NaN: what is not written shows */
+    (c->a ? c->kernel->pack_a : c->kernel->pack_b)(&from, c->lanes, c->steps, packed);
+    for (size_t s = 0; s < c->steps; s++) {
+        for (size_t l = 0; l < width; l++) {
+            double got = test_element(packed, c->kernel->type, (ptrdiff_t)(s * width + l));
+            double wanted = expected_packed(c, &from, l, s);
+            if (got != wanted) {
+                fail_msg("pack_%c of %s, %zu lanes (stride %td), %zu steps (stride %td), other %d, "
+                         "shift %g at %td: lane %zu, step %zu is %.17g, not %.17g",
+                         c->a ? 'a' : 'b', test_dtype_name(c->dtype), c->lanes, c->lane_stride,
+                         c->steps, c->step_stride, c->with_other, c->shift, c->diagonal, l, s, got,
+                         wanted);
+            }
+        }
+    }
+}
+
+static void with_strides(pack_case *c, size_t layout)
+{
+    ptrdiff_t lanes = (ptrdiff_t)c->lanes, steps = (ptrdiff_t)c->steps;
+    const ptrdiff_t strides[][2] = {
+        {1, lanes},      {1, lanes + 3}, {1, -lanes - 1},      {steps, 1},  {steps + 5, 1},
+        {-steps - 1, 1}, {2, 2 * lanes}, {-2 * steps - 1, -2}, {-1, lanes}, {steps, -1},
+    };
+    c->lane_stride = strides[layout][0];
+    c->step_stride = strides[layout][1];
+}
+
+enum { PACK_LAYOUTS = 10, PACK_UNIT_LAYOUTS = 6 /* the first: one stride is 1 */ };
+
+/* Everything that is not a size or a stride, at random. */
+static void with_random_terms(pack_case *c, size_t layout, test_rng *rng)
+{
+    size_t extent = c->lanes + c->steps;
+    c->scale = test_below(rng, 2) == 0 ? 1 : test_normal(rng);
+    c->with_other =
+        c->dtype == c->kernel->type && layout < PACK_UNIT_LAYOUTS && test_below(rng, 2) == 0;
+    c->other_scale = test_normal(rng);
+    c->shift = test_below(rng, 2) == 0 ? 0 : test_normal(rng);
+    /* From just before the last lane's first step to just past the first's last. */
+    c->diagonal = (ptrdiff_t)test_below(rng, extent + 3) - (ptrdiff_t)c->lanes - 1;
+}
+
+static void check_packing(const mu_kernel *kernel, bool a)
+{
+    test_rng rng = test_rng_start(a ? "pack_a" : "pack_b");
+    enum { MOST_ELEMENTS = (2 * LONGEST + 5) * MOST_LANES * 2 };
+    pack_case c = {.kernel = kernel,
+                   .a = a,
+                   .source = arena_new(MOST_ELEMENTS * sizeof(double)),
+                   .other = arena_new(MOST_ELEMENTS * sizeof(double)),
+                   .packed = arena_new(LONGEST * MOST_LANES * sizeof(double))};
+    size_t width = a ? kernel->mr : kernel->nr;
+    for (int dtype = MUONIUM_F32; dtype <= MUONIUM_F16; dtype++) {
+        c.dtype = (muonium_dtype)dtype;
+        arena_fill(&c.source, c.dtype, &rng);
+        arena_fill(&c.other, c.dtype, &rng);
+        for (size_t layout = 0; layout < PACK_LAYOUTS; layout++) {
+            for (c.lanes = 1; c.lanes <= width; c.lanes++) {
+                for (size_t l = 1; l <= 68; l++) {
+                    c.steps = l <= 67 ? l : LONGEST;
+                    with_strides(&c, layout);
+                    with_random_terms(&c, layout, &rng);
+                    check_pack(&c, test_below(&rng, 2) == 0);
+                }
+            }
+        }
+    }
+    arena_free(&c.source);
+    arena_free(&c.other);
+    arena_free(&c.packed);
+}
+
+static void test_pack_a(void **state)
+{
+    check_packing(*(const mu_kernel **)*state, true);
+}
+
+static void test_pack_b(void **state)
+{
+    check_packing(*(const mu_kernel **)*state, false);
+}
+
+/* ---- mirror ---- */
+
+static void check_mirror(const mu_kernel *kernel, size_t n, size_t i0, size_t i1, size_t j0,
+                         size_t j1)
+{
+    test_matrix c = test_matrix_new(kernel->type, n, n, (ptrdiff_t)n + 2, 1, n % 2 == 0);
+    for (size_t i = 0; i < n; i++) {
+        for (size_t j = 0; j < n; j++) {
+            test_matrix_set(&c, i, j, (double)(i * n + j));
+        }
+    }
+    kernel->mirror(c.data, c.row_stride, i0, i1, j0, j1);
+    for (size_t i = 0; i < n; i++) {
+        for (size_t j = 0; j < n; j++) {
+            bool mirrored = i < j && j >= i0 && j < i1 && i >= j0 && i < j1;
+            double wanted = (double)(mirrored ? j * n + i : i * n + j);
+            double got = test_matrix_get(&c, i, j);
+            if (got != wanted) {
+                fail_msg("rows [%zu, %zu), columns [%zu, %zu) of %zu: (%zu, %zu) is %g, not %g", i0,
+                         i1, j0, j1, n, i, j, got, wanted);
+            }
+        }
+    }
+    assert_true(test_matrix_gaps_intact(&c));
+    test_matrix_free(&c);
+}
+
+static void test_mirror(void **state)
+{
+    const mu_kernel *kernel = *(const mu_kernel **)*state;
+    test_rng rng = test_rng_start("mirror");
+    for (size_t n = 1; n <= 67; n++) {
+        check_mirror(kernel, n, 0, n, 0, n);
+        for (int repeat = 0; repeat < 20; repeat++) {
+            size_t i0 = test_below(&rng, n + 1), j0 = test_below(&rng, n + 1);
+            size_t i1 = i0 + test_below(&rng, n - i0 + 1), j1 = j0 + test_below(&rng, n - j0 + 1);
+            check_mirror(kernel, n, i0, i1, j0, j1);
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_tile),
+        cmocka_unit_test(test_pack_a),
+        cmocka_unit_test(test_pack_b),
+        cmocka_unit_test(test_mirror),
+    };
+    return test_with_every_kernel(tests);
+}
