@@ -323,6 +323,454 @@ MUONIUM_API muonium_status muonium_orthogonalize(muonium_shape shape,
                                                  const muonium_view *in, const muonium_view *out,
                                                  muonium_certificate *certificates);
 
+/* ------------------------------------------------------------- optimizer -- */
+
+/* Muon for the weight matrices, AdamW (or NAdamW) for everything else, in one step
+ * call:
+ *
+ *     muonium_options o;
+ *     muonium_options_init(&o, NULL);
+ *     o.lr = 0.02;
+ *     muonium_optimizer *opt;
+ *     muonium_create(&o, &opt);
+ *     muonium_tensor w = {.name = "mlp.w", .dtype = MUONIUM_F32, .ndim = 2,
+ *                         .shape = {3072, 768}, .data = weights, .grad = gradients};
+ *     muonium_add(opt, &w, NULL);
+ *     for (;;) {
+ *         ... backward fills gradients ...
+ *         muonium_step(opt);
+ *     }
+ *     muonium_destroy(opt);
+ *
+ * One optimizer is used by one thread at a time; any number live side by side on
+ * the one pool, and making one costs microseconds and no thread. */
+
+/* For a Muon parameter W with gradient G, momentum M, learning rate lr:
+ *   M <- momentum of G;  D <- M, or Nesterov's look ahead;  O <- orthogonalised D;
+ *   W <- decay(W) - lr * scale * O. */
+
+typedef enum muonium_momentum_form {
+    MUONIUM_MOMENTUM_LERP = 0,         /* M = mu M + (1 - mu) G */
+    MUONIUM_MOMENTUM_SUM = 1,          /* M = mu M + G */
+    MUONIUM_MOMENTUM_EMA_CORRECTED = 2 /* lerp, divided by 1 - mu^t */
+} muonium_momentum_form;
+
+/* The direction with nesterov on: lerp (1 - mu) G + mu M; sum G + mu M; for
+ * ema_corrected mu M / (1 - mu^(t+1)) + (1 - mu) G / (1 - mu^t). */
+typedef enum muonium_nesterov_form {
+    MUONIUM_NESTEROV_AUTO = 0, /* that of the momentum form */
+    MUONIUM_NESTEROV_LERP = 1,
+    MUONIUM_NESTEROV_SUM = 2
+} muonium_nesterov_form;
+
+/* The factor on O, for the (out, in) matrix that is really orthogonalised. */
+typedef enum muonium_scale {
+    MUONIUM_SCALE_ORIGINAL = 0,        /* sqrt(max(1, out / in)) */
+    MUONIUM_SCALE_MATCH_RMS_ADAMW = 1, /* 0.2 sqrt(max(out, in)): steps as large as AdamW's */
+    MUONIUM_SCALE_RMS_TO_RMS = 2,      /* sqrt(out / in) */
+    MUONIUM_SCALE_NONE = 3             /* 1 */
+} muonium_scale;
+
+typedef enum muonium_decay {
+    MUONIUM_DECAY_DECOUPLED = 0,  /* W (1 - lr wd), before the update */
+    MUONIUM_DECAY_CAUTIOUS = 1,   /* the same, only where O and W have the same sign */
+    MUONIUM_DECAY_INDEPENDENT = 2 /* W (1 - wd) */
+} muonium_decay;
+
+typedef enum muonium_adam_kind {
+    MUONIUM_ADAMW = 0,
+    MUONIUM_NADAMW = 1,          /* first moment looked ahead: (b1 m + (1-b1) g) / (1-b1^(t+1)) */
+    MUONIUM_ADAM_BY_NESTEROV = 2 /* NAdamW if nesterov is on, else AdamW */
+} muonium_adam_kind;
+
+/* Which optimizer a parameter gets: by rules (see muonium_add), or by order. */
+typedef enum muonium_route {
+    MUONIUM_ROUTE_AUTO = 0,
+    MUONIUM_ROUTE_MUON = 1,
+    MUONIUM_ROUTE_ADAM = 2
+} muonium_route;
+
+typedef enum muonium_layout {
+    MUONIUM_LAYOUT_AUTO = 0, /* 2-D as it is; more dimensions by options.layout_3d, else flatten */
+    MUONIUM_LAYOUT_FLATTEN = 1, /* (out, in * all the rest) */
+    MUONIUM_LAYOUT_SPATIAL = 2, /* (out, in, positions...): a matrix (out, in) per position */
+    MUONIUM_LAYOUT_EXPERTS = 3, /* (batch..., out, in): a matrix per leading index */
+    MUONIUM_LAYOUT_FAN = 4      /* axes named in out_axes and in_axes; all others are a batch */
+} muonium_layout;
+
+/* Called with one line of text, without a newline, from the thread that calls the
+ * library. */
+typedef void muonium_log(void *context, const char *line);
+
+typedef struct muonium_options {
+    size_t struct_size; /* set by muonium_options_init */
+
+    /* Muon */
+    double lr;           /* >= 0 */
+    double weight_decay; /* >= 0 */
+    double momentum;     /* in [0, 1) */
+    muonium_momentum_form momentum_form;
+    bool nesterov;
+    muonium_nesterov_form nesterov_form;
+    muonium_scale scale;
+    double scale_factor; /* >= 0: multiplies the scale */
+    muonium_decay decay;
+    bool spatial_normalize; /* spatial layout: times (number of positions)^-1/2 */
+
+    /* NorMuon: rows of O divided by the root of a running mean of their squares, then
+     * brought back to the norm of O. */
+    bool normuon;
+    double normuon_beta2; /* in [0, 1) */
+    double normuon_eps;   /* >= 0 */
+
+    /* Orthogonalisation: as in muonium_plan_options. generated_rows > 0: the first
+     * `steps` rows of the table generated for that many steps, as `motif` has it. */
+    int steps;
+    const double (*table)[3];
+    size_t table_rows;
+    const char *coefficients;
+    double lower, safety, cushion;
+    int generated_rows;
+    muonium_normalization normalization;
+    muonium_eps_mode eps_mode;
+    double eps;
+    double safety_factor;
+    muonium_dtype precision;
+    muonium_form form;
+    muonium_nonfinite nonfinite; /* also for the gradients of AdamW parameters */
+
+    /* AdamW for everything else; decay is always decoupled. Negative: follow Muon. */
+    muonium_adam_kind adam;
+    double adam_lr;           /* negative: adam_lr_scale * lr */
+    double adam_lr_scale;     /* >= 0 */
+    double adam_beta1;        /* in [0, 1) */
+    double adam_beta2;        /* in [0, 1) */
+    double adam_eps;          /* negative: eps */
+    double adam_weight_decay; /* negative: weight_decay */
+
+    /* Routing. A pattern may hold * and ?; it is compared, without regard to case, with
+     * each part of a parameter's name between dots and slashes; a match goes to AdamW.
+     * NULL patterns: the default list (embeddings, heads, norms, biases, routers, gains). */
+    muonium_route route; /* MUONIUM_ROUTE_AUTO, or one for all parameters of the group */
+    const char *const *patterns;
+    size_t pattern_count;
+    size_t min_dim;           /* 4: matrices with a smaller side go to AdamW */
+    double max_aspect;        /* 128: so do matrices longer than that */
+    bool only_2d;             /* tensors of other rank without a layout go to AdamW */
+    muonium_layout layout_3d; /* of 3-D tensors without a layout: FLATTEN or EXPERTS */
+
+    /* Storage */
+    muonium_dtype state_dtype; /* of the momentum: MUONIUM_F32 or MUONIUM_BF16 */
+    bool master;               /* keep f32 copies of half-precision parameters and step those */
+    bool stochastic_rounding;  /* round half-precision parameters up or down at random, right on
+                                  average; the same for every thread count */
+    uint64_t seed;             /* of stochastic rounding */
+
+    /* Of the first options given to muonium_create only: */
+    size_t scratch_bytes; /* bound on scratch memory beyond what the largest matrix needs; 0: as
+                             much again as that */
+    muonium_log *log;     /* NULL: silent. Gets the routing of all parameters before the first
+                             step, and what goes wrong without being an error. */
+    void *log_context;
+} muonium_options;
+
+/* Fill with a recipe: NULL or "muonium" for our own defaults; "motif", "fp16", "fp32",
+ * "timm", "optax", "torch", "keller", "moonlight" for what the implementation of that
+ * name does. An unknown name fails with the valid ones. optax has no default learning
+ * rate: lr is then NaN and must be set. docs/recipes.md has the table. */
+MUONIUM_API muonium_status muonium_options_init(muonium_options *options, const char *recipe);
+
+/* The recipes by index, from 0; NULL past the last. */
+MUONIUM_API const char *muonium_recipe_name(int index);
+
+#define MUONIUM_MAX_DIMS 8
+
+/* A parameter: what a caller fills in to add one. Fields left 0 mean the usual. */
+typedef struct muonium_tensor {
+    const char *name;    /* unique in the optimizer; copied. NULL: "parameter <index>" */
+    muonium_dtype dtype; /* MUONIUM_F32, MUONIUM_BF16 or MUONIUM_F16 */
+    size_t ndim;         /* 0 for a scalar */
+    size_t shape[MUONIUM_MAX_DIMS];
+    void *data;                          /* read and written by every step, so it must stay valid */
+    void *grad;                          /* read by every step; NULL: none in this step */
+    bool f32_grad;                       /* gradients are f32 whatever dtype is */
+    ptrdiff_t strides[MUONIUM_MAX_DIMS]; /* of data, in elements; all 0: dense, row-major */
+    ptrdiff_t grad_strides[MUONIUM_MAX_DIMS]; /* of grad; all 0: dense, row-major */
+    muonium_layout layout;
+    uint32_t out_axes, in_axes; /* MUONIUM_LAYOUT_FAN: bit d stands for dimension d */
+    const size_t *row_splits;   /* split the rows of each matrix into blocks of these sizes (fused
+                                   QKV, gate and up), each a matrix of its own; copied */
+    size_t row_split_count;
+    size_t heads;        /* or into as many equal blocks; 0: no split */
+    muonium_route route; /* goes before the group's */
+} muonium_tensor;
+
+typedef struct muonium_optimizer muonium_optimizer;
+
+/* A group of parameters with their own options; belongs to its optimizer. */
+typedef struct muonium_group muonium_group;
+
+/* Make an optimizer; NULL options mean the default recipe. */
+MUONIUM_API muonium_status muonium_create(const muonium_options *options,
+                                          muonium_optimizer **optimizer);
+MUONIUM_API void muonium_destroy(muonium_optimizer *optimizer); /* NULL is allowed */
+
+/* Add a group with options of its own. */
+MUONIUM_API muonium_status muonium_add_group(muonium_optimizer *optimizer,
+                                             const muonium_options *options, muonium_group **group);
+
+/* Add a parameter to a group (NULL: the default one). Its state starts at zero. The
+ * route is decided here, once: by tensor.route, else the group's route, else name
+ * patterns, else shape: AdamW with fewer than two dimensions above 1
+ * ("insufficient_dims"), with dimension 0 or 1 of size 1 ("leading_unit_dims"), with a
+ * side below min_dim ("min_dim_too_small:K") or longer than max_aspect
+ * ("extreme_aspect_ratio:R"); else Muon ("ok"). Memory that overlaps another
+ * parameter's, or a name that is taken, is an error. Parameters are numbered from 0 in
+ * the order in which they are added. */
+MUONIUM_API muonium_status muonium_add(muonium_optimizer *optimizer, const muonium_tensor *tensor,
+                                       muonium_group *group);
+
+MUONIUM_API size_t muonium_parameter_count(const muonium_optimizer *optimizer);
+
+/* The number of a parameter by name; fails, naming it, if there is none. */
+MUONIUM_API muonium_status muonium_find(const muonium_optimizer *optimizer, const char *name,
+                                        size_t *parameter);
+
+/* New places of a parameter and of its gradient, of the same type, shape and strides. */
+MUONIUM_API muonium_status muonium_set_data(muonium_optimizer *optimizer, size_t parameter,
+                                            void *data);
+MUONIUM_API muonium_status muonium_set_grad(muonium_optimizer *optimizer, size_t parameter,
+                                            void *grad);
+
+/* Change options between steps, of one group or, with NULL, of all. set_lr moves
+ * AdamW's rate along: where adam_lr is given, by the same factor, which is refused
+ * while lr is 0. */
+MUONIUM_API muonium_status muonium_set_lr(muonium_optimizer *optimizer, muonium_group *group,
+                                          double lr);
+MUONIUM_API muonium_status muonium_set_weight_decay(muonium_optimizer *optimizer,
+                                                    muonium_group *group, double weight_decay);
+MUONIUM_API muonium_status muonium_set_momentum(muonium_optimizer *optimizer, muonium_group *group,
+                                                double momentum);
+
+/* One step on all parameters that have a gradient; the others are skipped and counted.
+ * Gradients are not modified. A NaN or infinity in a gradient follows
+ * options.nonfinite: by default the step fails, names parameter and index, and not one
+ * byte of any parameter or state has changed. A Muon gradient of zero moves the
+ * parameter on by its momentum, as in every recipe. The first step after a change of
+ * parameters or groups allocates; later ones do not. */
+MUONIUM_API muonium_status muonium_step(muonium_optimizer *optimizer);
+
+/* Call `loss`, which computes gradients and returns the loss, then step; the loss goes
+ * to *value if that is not NULL. */
+MUONIUM_API muonium_status muonium_step_with(muonium_optimizer *optimizer,
+                                             double (*loss)(void *context), void *context,
+                                             double *value);
+
+/* ---- gradients ---- */
+
+/* The norm of all gradients together, in double; without those of Muon parameters, for
+ * which scale does not matter, if `adam_only`. */
+MUONIUM_API muonium_status muonium_grad_norm(const muonium_optimizer *optimizer, bool adam_only,
+                                             double *norm);
+
+/* Multiply gradients, in place, by max_norm / norm where norm is larger. Says what it
+ * did: the norm found, and the factor (1: nothing). Fails on a norm that is not finite,
+ * with nothing changed. */
+MUONIUM_API muonium_status muonium_clip_grads(muonium_optimizer *optimizer, double max_norm,
+                                              bool adam_only, double *norm, double *factor);
+
+/* Set all gradients to zero. */
+MUONIUM_API muonium_status muonium_zero_grads(muonium_optimizer *optimizer);
+
+/* QK-clip (MuonClip): rows of the query and key projections of each head whose largest
+ * attention logit exceeds `threshold`. Head h owns rows query_row + h * head_dim and on
+ * of parameter `query`; keys likewise, where several query heads may share a key head
+ * (key_heads divides heads). Queries and keys are scaled so that the logit S becomes the
+ * threshold: by sqrt(threshold / S) each; a shared key by that of its largest logit,
+ * the queries taking the rest. query and key may be one fused parameter. */
+typedef struct muonium_qk {
+    size_t query, key;         /* parameter numbers */
+    size_t query_row, key_row; /* first rows */
+    size_t heads, key_heads;   /* key_heads 0: as many as heads */
+    size_t head_dim;
+    const float *max_logits; /* one per head */
+    double threshold;        /* 100 is usual */
+} muonium_qk;
+
+/* *clipped, if not NULL, gets the number of heads that were scaled. */
+MUONIUM_API muonium_status muonium_qk_clip(muonium_optimizer *optimizer, const muonium_qk *heads,
+                                           size_t *clipped);
+
+/* ---- report ---- */
+
+/* What a parameter gets, before or after any step. Strings live as long as the
+ * parameter. */
+typedef struct muonium_parameter_report {
+    const char *name;
+    bool muon;
+    const char *reason; /* as "ok", "insufficient_dims", "name_pattern:*norm*" */
+    size_t matrices;    /* orthogonalised per step; 0 for AdamW */
+    size_t rows, cols;  /* of the first of them (out, in) */
+    muonium_form form;  /* and its form, restarts and operations */
+    int restarts;
+    double flops;       /* per step, all matrices */
+    size_t state_bytes; /* momentum, moments, master copy */
+    double step_rms;    /* root mean square of a step: lr * scale * what orthogonal matrices of
+                            this shape have; AdamW: its learning rate */
+    double lr;          /* as in force */
+    uint64_t steps;     /* taken by this parameter */
+} muonium_parameter_report;
+
+MUONIUM_API muonium_status muonium_report(const muonium_optimizer *optimizer, size_t parameter,
+                                          muonium_parameter_report *report);
+
+typedef struct muonium_counters {
+    uint64_t steps;    /* calls that succeeded */
+    uint64_t matrices; /* orthogonalised */
+    uint64_t skipped;  /* parameters without gradient, or non-finite under skip */
+    uint64_t rescued;  /* by the blow-up guard */
+    uint64_t zero;     /* matrices that were zero */
+    size_t muon, adam; /* parameters */
+    size_t state_bytes;
+    size_t scratch_bytes; /* 0 before the first step */
+    double flops;         /* of all orthogonalisations of a step */
+} muonium_counters;
+
+MUONIUM_API muonium_status muonium_count(const muonium_optimizer *optimizer,
+                                         muonium_counters *counters);
+
+/* The certificates of a Muon parameter's matrices in its last step: up to `capacity` of
+ * them; *count gets how many there are, 0 for AdamW or before the first step. */
+MUONIUM_API muonium_status muonium_certificates(const muonium_optimizer *optimizer,
+                                                size_t parameter, muonium_certificate *certificates,
+                                                size_t capacity, size_t *count);
+
+/* ------------------------------------------------------ safetensors files -- */
+
+/* The safetensors format holds named tensors, little-endian and row-major, and
+ * a map of strings. Element types go by the names of the format ("F32",
+ * "BF16", "I64", ...), so that files with types that this library does not
+ * compute with can be listed and copied. */
+
+/* The name of a type in the format; NULL for an unknown type. And back: false,
+ * with *dtype untouched, for a name that is none of the types above. */
+MUONIUM_API const char *muonium_dtype_name(muonium_dtype dtype);
+MUONIUM_API bool muonium_dtype_named(const char *name, muonium_dtype *dtype);
+
+/* One tensor of a file. */
+typedef struct muonium_entry {
+    const char *name;      /* UTF-8, unescaped */
+    const char *dtype;     /* as "F32" */
+    unsigned bits;         /* per element: 32 for "F32", 4 for "F4" */
+    size_t ndim;           /* 0 for a scalar */
+    const uint64_t *shape; /* ndim extents; the product of those above 0 fits in size_t */
+    uint64_t bytes;        /* of data; 0 if an extent is 0 */
+    uint64_t offset;       /* of the first byte of data in the file */
+} muonium_entry;
+
+/* An open file. Everything but the values is checked before an open succeeds:
+ * the header is strict JSON, no name occurs twice, every size fits its shape
+ * and type, the tensors cover the data without hole or overlap and the file
+ * ends where the last one does. Anything else is MUONIUM_FORMAT, with a message
+ * that names the entry. An element type that the format does not define is
+ * refused too, since its size could not be checked.
+ *
+ * Only the header is held in memory: data is read when asked for, straight into
+ * the caller's buffer, and never mapped, so that a file that another process
+ * cuts short gives MUONIUM_IO and not a signal. Any number of threads may use
+ * one reader at a time. */
+typedef struct muonium_reader muonium_reader;
+
+/* Where bytes come from if not from a path: `read` fills `buffer` with the
+ * `bytes` bytes at `offset` of a file of `size` bytes, or returns false. */
+typedef struct muonium_source {
+    bool (*read)(void *context, uint64_t offset, void *buffer, size_t bytes);
+    void *context;
+    uint64_t size;
+} muonium_source;
+
+/* Open a regular file, a source (the struct is copied), or `bytes` bytes of
+ * memory, which must stay as they are until the close. */
+MUONIUM_API muonium_status muonium_reader_open(const char *path, muonium_reader **reader);
+MUONIUM_API muonium_status muonium_reader_open_source(const muonium_source *source,
+                                                      muonium_reader **reader);
+MUONIUM_API muonium_status muonium_reader_open_memory(const void *data, size_t bytes,
+                                                      muonium_reader **reader);
+MUONIUM_API void muonium_reader_close(muonium_reader *reader); /* NULL is allowed */
+
+/* The tensors in the order of their data, from 0; and by name. NULL if there is
+ * none. Entries and their strings live until the close. */
+MUONIUM_API size_t muonium_reader_count(const muonium_reader *reader);
+MUONIUM_API const muonium_entry *muonium_reader_entry(const muonium_reader *reader, size_t index);
+MUONIUM_API const muonium_entry *muonium_reader_find(const muonium_reader *reader,
+                                                     const char *name);
+
+/* The metadata in the order of the file, from 0; and the value of a key. NULL
+ * if there is none; `value` may be NULL. */
+MUONIUM_API size_t muonium_reader_metadata_count(const muonium_reader *reader);
+MUONIUM_API const char *muonium_reader_metadata_key(const muonium_reader *reader, size_t index,
+                                                    const char **value);
+MUONIUM_API const char *muonium_reader_metadata(const muonium_reader *reader, const char *key);
+
+/* Copy `bytes` bytes of a tensor of this reader, from byte `first` of its data
+ * on, into `buffer`, as they are in the file. A range beyond the tensor is
+ * MUONIUM_INVALID; after MUONIUM_IO the buffer's content is undefined. */
+MUONIUM_API muonium_status muonium_reader_read(const muonium_reader *reader,
+                                               const muonium_entry *entry, uint64_t first,
+                                               void *buffer, size_t bytes);
+
+/* A file being written, in three stages: describe all, begin, stream the data.
+ *
+ *     muonium_writer_create(&w);
+ *     muonium_writer_add(w, "weight", "F32", 2, (uint64_t[]){3, 4});
+ *     muonium_writer_begin(w, "model.safetensors");
+ *     muonium_writer_data(w, weights, 48);
+ *     muonium_writer_finish(w);
+ *     muonium_writer_destroy(w);
+ *
+ * The same calls give the same bytes. The data starts on a multiple of 64
+ * bytes. Used by one thread at a time. */
+typedef struct muonium_writer muonium_writer;
+
+MUONIUM_API muonium_status muonium_writer_create(muonium_writer **writer);
+
+/* Before the beginning: the next metadata pair, the next tensor. Names, keys
+ * and values are UTF-8; names and keys must differ (checked when writing
+ * begins). Tensors are laid out in the order in which they are added. */
+MUONIUM_API muonium_status muonium_writer_add_metadata(muonium_writer *writer, const char *key,
+                                                       const char *value);
+MUONIUM_API muonium_status muonium_writer_add(muonium_writer *writer, const char *name,
+                                              const char *dtype, size_t ndim,
+                                              const uint64_t *shape);
+
+/* Begin writing to a path: to a temporary file beside it, named
+ * <path>.tmp-<process>-<number>, that muonium_writer_finish renames once all of
+ * it is on the disk. At every instant the path holds the old file or the new
+ * one, whole. A path that exists must be a regular file and keeps its
+ * permissions; a symbolic link stays, and what it points to is replaced. */
+MUONIUM_API muonium_status muonium_writer_begin(muonium_writer *writer, const char *path);
+
+/* Begin writing to a function instead, which takes the bytes in order and
+ * returns false if it cannot. */
+MUONIUM_API muonium_status muonium_writer_begin_sink(muonium_writer *writer,
+                                                     bool (*write)(void *context, const void *data,
+                                                                   size_t bytes),
+                                                     void *context);
+
+/* The next bytes of data, in pieces of any size. After MUONIUM_IO the temporary
+ * file is gone and the writer can only be destroyed. */
+MUONIUM_API muonium_status muonium_writer_data(muonium_writer *writer, const void *data,
+                                               size_t bytes);
+
+/* Complete the file; MUONIUM_INVALID if data is missing, which may then still
+ * be given. If the last action of all fails, telling the disk of the new name,
+ * the error says so: the path then holds the new file, but after a power
+ * failure it may hold the old one. */
+MUONIUM_API muonium_status muonium_writer_finish(muonium_writer *writer);
+
+/* Forget a writer; an unfinished file leaves no trace. NULL is allowed. */
+MUONIUM_API void muonium_writer_destroy(muonium_writer *writer);
+
 #ifdef __cplusplus
 }
 #endif

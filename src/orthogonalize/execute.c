@@ -154,11 +154,11 @@ static mu_oriented orient(const muonium_plan *plan, const muonium_view *view, si
 }
 
 /* Hand out the workspace of one lane or team. */
-static mu_iteration begin(const muonium_plan *plan, const muonium_view *in, const muonium_view *out,
-                          size_t b, char *memory, unsigned threads)
+static mu_iteration begin(const muonium_plan *plan, mu_oriented in, mu_oriented out, char *memory,
+                          unsigned threads)
 {
     size_t bytes = muonium_dtype_size(plan->kernel->type);
-    mu_iteration it = {.plan = plan, .in = orient(plan, in, b), .out = orient(plan, out, b)};
+    mu_iteration it = {.plan = plan, .in = in, .out = out};
     it.own = memory;
     memory += mu_round_up(plan->m * plan->ldx * bytes, MU_ALIGNMENT);
     for (int i = 0; i < plan->squares; i++) {
@@ -234,19 +234,22 @@ static void orthogonalize(mu_iteration *it, const mu_survey *survey)
 
 typedef struct execution {
     const muonium_plan *plan;
-    const muonium_view *in, *out;
-    mu_survey *surveys;
+    size_t count;
+    const muonium_view *in, *out; /* the caller's arrays, or */
+    const mu_oriented *matrices;  /* matrices to be worked on in place */
+    mu_survey *found;             /* not NULL: survey only, into this */
+    const mu_survey *surveys;
     char *memory;
-    size_t first; /* matrix that task 0 takes */
     muonium_certificate *certificates;
-    bool surveying;
 } execution;
 
 static void process(const execution *e, size_t b, char *memory, unsigned threads)
 {
-    mu_iteration it = begin(e->plan, e->in, e->out, b, memory, threads);
-    if (e->surveying) {
-        e->surveys[b] = mu_survey_matrix(&it);
+    mu_oriented in = e->matrices ? e->matrices[b] : orient(e->plan, e->in, b);
+    mu_oriented out = e->matrices ? in : orient(e->plan, e->out, b);
+    mu_iteration it = begin(e->plan, in, out, memory, threads);
+    if (e->found) {
+        e->found[b] = mu_survey_matrix(&it);
         return;
     }
     orthogonalize(&it, &e->surveys[b]);
@@ -261,18 +264,36 @@ static void lane_task(void *context, size_t index, unsigned lane)
     process(e, index, e->memory + lane * e->plan->lane_bytes, 1);
 }
 
-static void process_all(execution *e, bool surveying)
+/* As many rounds as all lanes can share evenly go one matrix to a lane; what is left is
+ * worked on by the team, one by one. */
+static void process_all(execution *e)
 {
     const muonium_plan *plan = e->plan;
-    size_t batch = plan->shape.batch, in_lanes = 0;
-    e->surveying = surveying;
+    size_t in_lanes = 0;
     if (plan->lanes > 1) {
-        in_lanes = batch - batch % plan->lanes;
+        in_lanes = e->count - e->count % plan->lanes;
         mu_pool_run(lane_task, e, in_lanes, plan->lanes);
     }
-    for (size_t b = in_lanes; b < batch; b++) {
+    for (size_t b = in_lanes; b < e->count; b++) {
         process(e, b, e->memory, plan->team);
     }
+}
+
+static size_t survey_bytes(const muonium_plan *plan)
+{
+    return mu_round_up(plan->shape.batch * sizeof(mu_survey), MU_ALIGNMENT);
+}
+
+void mu_plan_run(const muonium_plan *plan, size_t count, const mu_oriented *matrices,
+                 const mu_survey *surveys, void *workspace, muonium_certificate *certificates)
+{
+    execution e = {.plan = plan,
+                   .count = count,
+                   .matrices = matrices,
+                   .surveys = surveys,
+                   .memory = (char *)workspace + survey_bytes(plan),
+                   .certificates = certificates};
+    process_all(&e);
 }
 
 /* The first element, in order of batch, row, column, that is not finite. */
@@ -298,18 +319,29 @@ static muonium_status report_nonfinite(const muonium_plan *plan, const muonium_v
                    "matrix %zu of in changed while it was being read: it was not finite", b);
 }
 
-static muonium_status execute(execution *e)
+static muonium_status execute(const muonium_plan *plan, const muonium_view *in,
+                              const muonium_view *out, void *workspace,
+                              muonium_certificate *certificates)
 {
-    const muonium_plan *plan = e->plan;
-    process_all(e, true);
+    mu_survey *surveys = workspace;
+    execution e = {.plan = plan,
+                   .count = plan->shape.batch,
+                   .in = in,
+                   .out = out,
+                   .found = surveys,
+                   .memory = (char *)workspace + survey_bytes(plan)};
+    process_all(&e);
     if (plan->options.nonfinite == MUONIUM_NONFINITE_ERROR) {
         for (size_t b = 0; b < plan->shape.batch; b++) {
-            if (!isfinite(e->surveys[b].largest)) {
-                return report_nonfinite(plan, e->in, b);
+            if (!isfinite(surveys[b].largest)) {
+                return report_nonfinite(plan, in, b);
             }
         }
     }
-    process_all(e, false);
+    e.found = NULL;
+    e.surveys = surveys;
+    e.certificates = certificates;
+    process_all(&e);
     return MUONIUM_OK;
 }
 
@@ -336,15 +368,8 @@ muonium_status muonium_plan_execute(const muonium_plan *plan, const muonium_view
                            plan->workspace_bytes);
         }
     }
-    size_t surveys = mu_round_up(plan->shape.batch * sizeof(mu_survey), MU_ALIGNMENT);
-    execution e = {.plan = plan,
-                   .in = in,
-                   .out = out,
-                   .surveys = workspace,
-                   .memory = (char *)workspace + surveys,
-                   .certificates = certificates};
     mu_fenv environment = mu_fenv_enter();
-    status = execute(&e);
+    status = execute(plan, in, out, workspace, certificates);
     mu_fenv_leave(environment);
     mu_free(owned);
     return status;

@@ -110,4 +110,15 @@ void mu_advance(mu_iteration *it, const mu_operand *q, bool last);
 /* Multiply rows [0, rows) of our own matrix, `n` long and `ld` apart, by a factor. */
 void mu_scale_rows(mu_iteration *it, void *matrix, size_t rows, size_t n, size_t ld, double factor);
 
+/* execute.c: orthogonalise `count` <= shape.batch surveyed matrices in place. Each may
+ * lie with rows and columns as in the plan's shape or exchanged, oriented by the
+ * caller. Neither fails nor allocates; matrices that are not finite are left alone or
+ * filled, by options.nonfinite. */
+void mu_plan_run(const muonium_plan *plan, size_t count, const mu_oriented *matrices,
+                 const mu_survey *surveys, void *workspace, muonium_certificate *certificates);
+
+/* A survey from its parts: the largest magnitude, NaN or infinite if any element is, and
+ * the sum of squares of f32 elements. */
+mu_survey mu_survey_of(double largest, double sum_squares);
+
 #endif

@@ -75,24 +75,29 @@ static double survey_pass_over(const mu_iteration *it, const mu_kernel *kernel, 
     return sum;
 }
 
+mu_survey mu_survey_of(double largest, double sum_squares)
+{
+    mu_survey survey = {largest, 0, 0};
+    if (isfinite(largest)) {
+        frexp(largest, &survey.exponent);
+        survey.sum_squares = ldexp(sum_squares, -2 * survey.exponent);
+    }
+    return survey;
+}
+
 mu_survey mu_survey_matrix(const mu_iteration *it)
 {
-    mu_survey survey = {0, 0, 0};
     bool wide = it->in.dtype == MUONIUM_F64;
     const mu_kernel *kernel = wide ? it->plan->wide : it->plan->kernel;
-    double sum = survey_pass_over(it, kernel, 1, &survey.largest);
-    if (!isfinite(survey.largest)) {
-        return survey;
-    }
-    frexp(survey.largest, &survey.exponent);
-    if (wide && survey.largest > 0) {
-        /* A denormal needs more than 2^1023, which no double is; the rest is put on the
-         * sum, which 2^1000 has brought into range. */
+    double largest, sum = survey_pass_over(it, kernel, 1, &largest);
+    mu_survey survey = mu_survey_of(largest, sum);
+    if (wide && isfinite(largest) && largest > 0) {
+        /* The squares may have left the range of double: again, scaled. A denormal needs
+         * more than 2^1023, which no double is; the rest is put on the sum, which 2^1000
+         * has brought into range. */
         int power = survey.exponent < -1000 ? 1000 : -survey.exponent;
-        sum = survey_pass_over(it, kernel, ldexp(1, power), &survey.largest);
+        sum = survey_pass_over(it, kernel, ldexp(1, power), &largest);
         survey.sum_squares = ldexp(sum, 2 * (-survey.exponent - power));
-    } else {
-        survey.sum_squares = ldexp(sum, -2 * survey.exponent);
     }
     return survey;
 }
