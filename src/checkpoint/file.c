@@ -1,0 +1,350 @@
+/*
+ * file.c: reading by position, and replacing a file as a whole: write a
+ * temporary file in the same directory, sync it, rename it over the target,
+ * sync the directory. A crash at any instant leaves the old file or the new.
+ */
+#include "checkpoint/file.h"
+
+#include "checkpoint/text.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* An interrupted call is repeated, but not for ever: a signal that arrives
+ * faster than a call can finish must not become a hang. */
+#define INTERRUPTIONS 1000
+
+#define LARGEST_PIECE ((size_t)1 << 30) /* systems limit one call to about 2^31 bytes */
+#define LINKS_FOLLOWED 40               /* as many as Linux does */
+#define TEMPORARIES_TRIED 1000
+
+static int system_openat(int directory, const char *path, int flags, mode_t mode)
+{
+    return openat(directory, path, flags, mode);
+}
+
+struct mu_file_system mu_file_system = {
+    .openat = system_openat,
+    .fstat = fstat,
+    .fstatat = fstatat,
+    .readlink = readlink,
+    .pread = pread,
+    .write = write,
+    .fchmod = fchmod,
+    .fsync = fsync,
+    .close = close,
+    .renameat = renameat,
+    .unlinkat = unlinkat,
+};
+
+/* Whether a call that returned `result` is to be repeated. */
+static bool interrupted(intmax_t result, int *times)
+{
+    return result < 0 && errno == EINTR && ++*times < INTERRUPTIONS;
+}
+
+static int open_file(int directory, const char *path, int flags, mode_t mode)
+{
+    int file;
+    int times = 0;
+    do {
+        file = mu_file_system.openat(directory, path, flags | O_CLOEXEC | O_NOCTTY, mode);
+    } while (interrupted(file, &times));
+    return file;
+}
+
+static int sync_file(int file)
+{
+    int result;
+    int times = 0;
+    do {
+        result = mu_file_system.fsync(file);
+    } while (interrupted(result, &times));
+    return result;
+}
+
+static int change_mode(int file, mode_t mode)
+{
+    int result;
+    int times = 0;
+    do {
+        result = mu_file_system.fchmod(file, mode);
+    } while (interrupted(result, &times));
+    return result;
+}
+
+/* Close once whatever happens: on Linux an interrupted close has closed. */
+static int close_file(int file)
+{
+    return mu_file_system.close(file) < 0 && errno != EINTR ? -1 : 0;
+}
+
+static muonium_status fail_path(const char *action, const char *path)
+{
+    int code = errno;
+    mu_quoted quoted = mu_quote(path);
+    return mu_fail(MUONIUM_IO, "cannot %s %s: %s", action, quoted.text, strerror(code));
+}
+
+static muonium_status fail_irregular(const char *path, mode_t mode)
+{
+    mu_quoted quoted = mu_quote(path);
+    return mu_fail(MUONIUM_IO, "%s is %s: a regular file is needed", quoted.text,
+                   S_ISDIR(mode) ? "a directory" : "a device, pipe or socket");
+}
+
+/* ---- reading ---- */
+
+muonium_status mu_file_open(const char *path, int *file, uint64_t *size)
+{
+    /* Non-blocking, lest a named pipe without a writer hang the open. */
+    int opened = open_file(AT_FDCWD, path, O_RDONLY | O_NONBLOCK, 0);
+    if (opened < 0) {
+        return fail_path("open", path);
+    }
+    struct stat status;
+    muonium_status result = MUONIUM_OK;
+    if (mu_file_system.fstat(opened, &status) < 0) {
+        result = fail_path("examine", path);
+    } else if (!S_ISREG(status.st_mode)) {
+        result = fail_irregular(path, status.st_mode);
+    }
+    if (result != MUONIUM_OK) {
+        close_file(opened);
+        return result;
+    }
+    *file = opened;
+    *size = (uint64_t)status.st_size;
+    return MUONIUM_OK;
+}
+
+muonium_status mu_file_read(int file, uint64_t offset, void *buffer, size_t bytes,
+                            const char *label)
+{
+    char *to = buffer;
+    int times = 0;
+    while (bytes > 0) {
+        size_t piece = bytes < LARGEST_PIECE ? bytes : LARGEST_PIECE;
+        ssize_t got = mu_file_system.pread(file, to, piece, (off_t)offset);
+        if (interrupted(got, &times)) {
+            continue;
+        }
+        if (got < 0) {
+            int code = errno;
+            return mu_fail(MUONIUM_IO, "%s: cannot read byte %" PRIu64 ": %s", label, offset,
+                           strerror(code));
+        }
+        if (got == 0) {
+            return mu_fail(MUONIUM_IO,
+                           "%s: ends at byte %" PRIu64 ": it was cut short after it was opened",
+                           label, offset);
+        }
+        to += got;
+        offset += (uint64_t)got;
+        bytes -= (size_t)got;
+        times = 0;
+    }
+    return MUONIUM_OK;
+}
+
+void mu_file_close(int file)
+{
+    close_file(file);
+}
+
+/* ---- replacing ---- */
+
+static const char *last_component(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash == NULL ? path : slash + 1;
+}
+
+/* The path that a symbolic link at `path` leads to, link after link, whether
+ * or not a file is there; a copy of `path` if it is no link. */
+static muonium_status follow_links(const char *path, char **resolved)
+{
+    char *current = mu_alloc(strlen(path) + 1);
+    if (current == NULL) {
+        return mu_fail(MUONIUM_NO_MEMORY, "no memory for a path");
+    }
+    memcpy(current, path, strlen(path) + 1);
+    for (int links = 0; links <= LINKS_FOLLOWED; links++) {
+        char target[PATH_MAX];
+        ssize_t length = mu_file_system.readlink(current, target, sizeof target);
+        if (length < 0 && (errno == EINVAL || errno == ENOENT)) {
+            *resolved = current;
+            return MUONIUM_OK;
+        }
+        if (length < 0 || length >= PATH_MAX) {
+            errno = length < 0 ? errno : ENAMETOOLONG;
+            muonium_status status = fail_path("examine", path);
+            mu_free(current);
+            return status;
+        }
+        size_t before = target[0] == '/' ? 0 : (size_t)(last_component(current) - current);
+        char *next = mu_alloc(before + (size_t)length + 1);
+        if (next == NULL) {
+            mu_free(current);
+            return mu_fail(MUONIUM_NO_MEMORY, "no memory for a path");
+        }
+        memcpy(next, current, before);
+        memcpy(next + before, target, (size_t)length);
+        next[before + (size_t)length] = '\0';
+        mu_free(current);
+        current = next;
+    }
+    mu_free(current);
+    errno = ELOOP;
+    return fail_path("examine", path);
+}
+
+static muonium_status open_directory(mu_atomic_file *atomic)
+{
+    char *path = atomic->path;
+    size_t length = (size_t)(atomic->base - path);
+    char saved = path[length];
+    path[length] = '\0';
+    const char *name = length == 0 ? "." : path;
+    atomic->directory = open_file(AT_FDCWD, name, O_RDONLY | O_DIRECTORY, 0);
+    muonium_status status = atomic->directory < 0 ? fail_path("open directory", name) : MUONIUM_OK;
+    path[length] = saved;
+    return status;
+}
+
+/* Create the temporary with a name that no other writer uses. A file that
+ * replaces another stays private until it has that one's permissions. */
+static muonium_status open_temporary(mu_atomic_file *atomic)
+{
+    struct stat old;
+    bool exists =
+        mu_file_system.fstatat(atomic->directory, atomic->base, &old, AT_SYMLINK_NOFOLLOW) == 0;
+    if (!exists && errno != ENOENT) {
+        return fail_path("examine", atomic->path);
+    }
+    if (exists && !S_ISREG(old.st_mode)) {
+        return fail_irregular(atomic->path, old.st_mode);
+    }
+    for (int i = 0; i < TEMPORARIES_TRIED; i++) {
+        snprintf(atomic->temporary, sizeof atomic->temporary, "%.200s.tmp-%ld-%d", atomic->base,
+                 (long)getpid(), i);
+        atomic->file = open_file(atomic->directory, atomic->temporary, O_WRONLY | O_CREAT | O_EXCL,
+                                 exists ? 0600 : 0666);
+        if (atomic->file >= 0 || errno != EEXIST) {
+            break;
+        }
+    }
+    if (atomic->file < 0) {
+        atomic->temporary[0] = '\0'; /* what has that name is not ours to remove */
+        return fail_path("create a temporary file beside", atomic->path);
+    }
+    if (exists && change_mode(atomic->file, old.st_mode & 07777) < 0) {
+        return fail_path("set the permissions of a temporary file beside", atomic->path);
+    }
+    return MUONIUM_OK;
+}
+
+muonium_status mu_atomic_open(mu_atomic_file *atomic, const char *path)
+{
+    *atomic = (mu_atomic_file){.directory = -1, .file = -1};
+    muonium_status status = follow_links(path, &atomic->path);
+    if (status != MUONIUM_OK) {
+        return status;
+    }
+    atomic->base = last_component(atomic->path);
+    if (atomic->base[0] == '\0') {
+        mu_quoted quoted = mu_quote(path);
+        status = mu_fail(MUONIUM_INVALID, "the path %s names no file", quoted.text);
+    }
+    if (status == MUONIUM_OK) {
+        status = open_directory(atomic);
+    }
+    if (status == MUONIUM_OK) {
+        status = open_temporary(atomic);
+    }
+    if (status != MUONIUM_OK) {
+        mu_atomic_abandon(atomic);
+    }
+    return status;
+}
+
+muonium_status mu_atomic_write(mu_atomic_file *atomic, const void *data, size_t bytes)
+{
+    const char *from = data;
+    int times = 0;
+    while (bytes > 0) {
+        size_t piece = bytes < LARGEST_PIECE ? bytes : LARGEST_PIECE;
+        ssize_t put = mu_file_system.write(atomic->file, from, piece);
+        if (interrupted(put, &times)) {
+            continue;
+        }
+        if (put <= 0) {
+            errno = put == 0 ? ENOSPC : errno; /* no progress and no reason given */
+            return fail_path("write", atomic->path);
+        }
+        from += put;
+        bytes -= (size_t)put;
+        times = 0;
+    }
+    return MUONIUM_OK;
+}
+
+static void release(mu_atomic_file *atomic)
+{
+    if (atomic->directory >= 0) {
+        close_file(atomic->directory);
+    }
+    mu_free(atomic->path);
+    *atomic = (mu_atomic_file){.directory = -1, .file = -1};
+}
+
+muonium_status mu_atomic_commit(mu_atomic_file *atomic)
+{
+    const char *action = NULL;
+    if (sync_file(atomic->file) < 0) {
+        action = "bring to the disk what replaces";
+    } else {
+        int file = atomic->file;
+        atomic->file = -1;
+        if (close_file(file) < 0) {
+            action = "close what replaces";
+        } else if (mu_file_system.renameat(atomic->directory, atomic->temporary, atomic->directory,
+                                           atomic->base) < 0) {
+            action = "rename a temporary file to";
+        }
+    }
+    muonium_status status = MUONIUM_OK;
+    if (action != NULL) {
+        status = fail_path(action, atomic->path);
+        mu_atomic_abandon(atomic);
+        return status;
+    }
+    /* Some file systems cannot sync a directory and say so with EINVAL; there
+     * the rename itself is all that can be had. */
+    if (sync_file(atomic->directory) < 0 && errno != EINVAL) {
+        int code = errno;
+        mu_quoted quoted = mu_quote(atomic->path);
+        status = mu_fail(MUONIUM_IO,
+                         "%s is written, but its directory could not be brought to the disk (%s): "
+                         "after a power failure the old file may be back",
+                         quoted.text, strerror(code));
+    }
+    release(atomic);
+    return status;
+}
+
+void mu_atomic_abandon(mu_atomic_file *atomic)
+{
+    if (atomic->file >= 0) {
+        close_file(atomic->file);
+    }
+    if (atomic->temporary[0] != '\0') {
+        mu_file_system.unlinkat(atomic->directory, atomic->temporary, 0);
+    }
+    release(atomic);
+}

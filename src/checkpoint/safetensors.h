@@ -1,0 +1,29 @@
+/*
+ * safetensors.h: what the optimizer's checkpoint needs of safetensors files
+ * beyond the public interface: element types by name and the seal.
+ *
+ * A seal is a metadata pair whose value is the CRC-32C of the whole header, the
+ * length before it included, as 8 lower-case hexadecimal digits, computed with
+ * these digits as zeros. Together with one checksum per tensor among the
+ * metadata it covers every byte of a file.
+ */
+#ifndef MU_SAFETENSORS_H
+#define MU_SAFETENSORS_H
+
+#include "base/base.h"
+
+/* Bits per element of a type by its name in the format; 0 if there is none. */
+unsigned mu_dtype_bits(const char *name);
+
+/* Bytes of a tensor; false if elements or bytes overflow or the last is not full. A
+ * zero extent does not hide an overflow of the others, so that a consumer may
+ * multiply extents in any order. */
+bool mu_tensor_bytes(unsigned bits, size_t ndim, const uint64_t *shape, uint64_t *bytes);
+
+/* Ask for a seal under `key`, as last of the metadata. Before the beginning. */
+muonium_status mu_writer_seal(muonium_writer *writer, const char *key);
+
+/* Check the seal under `key`: MUONIUM_FORMAT if it is missing or wrong. */
+muonium_status mu_reader_check_seal(const muonium_reader *reader, const char *key);
+
+#endif
