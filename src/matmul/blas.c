@@ -18,8 +18,10 @@ bool mu_blas_selected(void)
 
 bool mu_blas_scratch(const mu_kernel *kernel, size_t m, size_t n, size_t *bytes)
 {
+    /* The distance of rows is an int there too, and mu_leading makes it a little longer. */
     size_t elements, wide = m > n ? m : n;
-    return wide <= INT_MAX && mu_add(m, wide, &elements) && mu_mul(elements, m, &elements) &&
+    return wide <= INT_MAX - 2 * MU_ALIGNMENT && mu_add(m, wide, &elements) &&
+           mu_mul(elements, m, &elements) &&
            mu_mul(elements, muonium_dtype_size(kernel->type), bytes);
 }
 

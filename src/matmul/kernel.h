@@ -65,7 +65,7 @@ typedef struct mu_kernel {
 
     /* c (rows x cols, ldc elements apart, unit column stride) = [c +] sum over k of
      * a_panel * b_panel. rows <= mr and cols <= nr. Without `accumulate` c is not
-     * read. Reads k*mr and k*nr elements, aligned to 64 bytes at panel starts. */
+     * read. Reads k*mr and k*nr elements; panels need no more alignment than these. */
     void (*tile)(size_t k, const void *a, const void *b, void *c, ptrdiff_t ldc, size_t rows,
                  size_t cols, bool accumulate);
 

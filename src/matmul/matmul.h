@@ -3,7 +3,7 @@
  *
  *     gram    C = X X^T                symmetric: one triangle computed, then mirrored
  *     symmul  C = A B                  A, B symmetric and commuting: one triangle
- *     apply   Y = A X
+ *     apply   Y = A X                  A symmetric
  *
  * Every operand may be a combination s*M + t*N + d*I formed while it is packed,
  * at no cost of its own. That is how the products do what others do in an

@@ -304,9 +304,9 @@ bool mu_matmul_scratch(const mu_kernel *kernel, size_t m, size_t n, unsigned lan
         return mu_blas_scratch(kernel, m, n, bytes);
     }
     /* Far more than any product can need; then nothing below can overflow. */
-    size_t limit;
-    if (!mu_mul(m + MU_BLOCK, (m > n ? m : n) + MU_BLOCK, &limit) ||
-        !mu_mul(limit, 8 * (sizeof(double) + lanes), &limit)) {
+    size_t rows, wide, limit;
+    if (!mu_add(m, MU_BLOCK, &rows) || !mu_add(m > n ? m : n, MU_BLOCK, &wide) ||
+        !mu_mul(rows, wide, &limit) || !mu_mul(limit, 8 * (sizeof(double) + lanes), &limit)) {
         return false;
     }
     product p = {.bytes = muonium_dtype_size(kernel->type)};

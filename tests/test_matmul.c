@@ -1,0 +1,450 @@
+/*
+ * test_matmul.c: gram, symmul and apply with every kernel against sums in double: all
+ * small sizes, sums longer than all blocks packed at a time, every type and layout
+ * of the operands, combinations, results in place; exact where the data are small
+ * integers. Run with MUONIUM_CPU=blas, the same holds of the BLAS library.
+ *
+ * Bits that must not depend on the number of threads: test_matmul_threads.c.
+ */
+#include "every_kernel.h"
+
+#include <math.h>
+
+#include "matmul/matmul.h"
+#include "matrix.h"
+
+/* ---- operands ---- */
+
+/* What to multiply, besides the sizes. */
+typedef struct kind {
+    const mu_kernel *kernel;
+    muonium_dtype dtype;
+    size_t layout; /* see test_layout */
+    bool integers; /* results are exact */
+    bool with_other;
+} kind;
+
+/* A matrix in memory as the products take it, and what it stands for. */
+typedef struct operand {
+    size_t rows, cols;
+    test_matrix matrix, other;
+    mu_operand view;
+    double *value;     /* dense: scale * matrix + other_scale * other + shift * I */
+    double *magnitude; /* the same with the magnitudes of the terms: rounding is relative to it */
+} operand;
+
+static double *new_dense(size_t rows, size_t cols)
+{
+    double *dense = calloc(rows * cols, sizeof *dense);
+    assert_non_null(dense);
+    return dense;
+}
+
+static double *random_dense(const kind *k, size_t rows, size_t cols, test_rng *rng)
+{
+    double *dense = new_dense(rows, cols);
+    for (size_t i = 0; i < rows * cols; i++) {
+        dense[i] = k->integers ? (double)test_below(rng, 9) - 4 : test_normal(rng);
+    }
+    return dense;
+}
+
+static double *random_symmetric(const kind *k, size_t m, test_rng *rng)
+{
+    double *dense = random_dense(k, m, m, rng);
+    for (size_t i = 0; i < m; i++) {
+        for (size_t j = 0; j < i; j++) {
+            dense[j * m + i] = dense[i * m + j];
+        }
+    }
+    return dense;
+}
+
+/* Symmetric matrices that commute with each other: circulant ones, rows and columns
+ * then put into the same random order, so that no two places look alike. */
+static double *random_commuting(const kind *k, size_t m, const size_t *order, test_rng *rng)
+{
+    double *dense = new_dense(m, m), *first = random_dense(k, 1, m, rng);
+    for (size_t i = 0; i < m; i++) {
+        for (size_t j = 0; j < m; j++) {
+            size_t distance = order[i] > order[j] ? order[i] - order[j] : order[j] - order[i];
+            dense[i * m + j] = first[distance < m - distance ? distance : m - distance];
+        }
+    }
+    free(first);
+    return dense;
+}
+
+static size_t *random_order(size_t m, test_rng *rng)
+{
+    size_t *order = malloc(m * sizeof *order);
+    assert_non_null(order);
+    for (size_t i = 0; i < m; i++) {
+        size_t at = test_below(rng, i + 1);
+        order[i] = order[at];
+        order[at] = i;
+    }
+    return order;
+}
+
+static double random_factor(const kind *k, test_rng *rng)
+{
+    static const double integers[] = {1, 2, -1, -2};
+    return k->integers ? integers[test_below(rng, 4)] : test_normal(rng);
+}
+
+/* Takes `main` and `other` (NULL unless the kind has one) and frees them. */
+static operand operand_new(const kind *k, size_t rows, size_t cols, double *main, double *other,
+                           test_rng *rng)
+{
+    operand o = {.rows = rows, .cols = cols};
+    ptrdiff_t row_stride, col_stride;
+    bool at_front = test_below(rng, 2) == 0;
+    test_layout(k->layout, rows, cols, &row_stride, &col_stride);
+    o.matrix = test_matrix_new(k->dtype, rows, cols, row_stride, col_stride, at_front);
+    o.view = (mu_operand){.data = o.matrix.data,
+                          .dtype = k->dtype,
+                          .row_stride = row_stride,
+                          .col_stride = col_stride,
+                          .scale = random_factor(k, rng),
+                          .shift = test_below(rng, 2) == 0 ? 0 : random_factor(k, rng)};
+    if (other != NULL) {
+        o.other = test_matrix_new(k->dtype, rows, cols, row_stride, col_stride, at_front);
+        o.view.other = o.other.data;
+        o.view.other_scale = random_factor(k, rng);
+    }
+    o.value = new_dense(rows, cols);
+    o.magnitude = new_dense(rows, cols);
+    for (size_t i = 0; i < rows; i++) {
+        for (size_t j = 0; j < cols; j++) {
+            size_t at = i * cols + j;
+            test_matrix_set(&o.matrix, i, j, main[at]);
+            double terms[3] = {o.view.scale * test_matrix_get(&o.matrix, i, j), 0,
+                               i == j ? o.view.shift : 0};
+            if (other != NULL) {
+                test_matrix_set(&o.other, i, j, other[at]);
+                terms[1] = o.view.other_scale * test_matrix_get(&o.other, i, j);
+            }
+            o.value[at] = terms[0] + terms[1] + terms[2];
+            o.magnitude[at] = fabs(terms[0]) + fabs(terms[1]) + fabs(terms[2]);
+        }
+    }
+    free(main);
+    free(other);
+    return o;
+}
+
+static void operand_free(operand *o)
+{
+    test_matrix_free(&o->matrix);
+    test_matrix_free(&o->other);
+    free(o->value);
+    free(o->magnitude);
+}
+
+/* ---- results ---- */
+
+static test_matrix result_new(const mu_kernel *kernel, size_t rows, size_t cols, test_rng *rng)
+{
+    ptrdiff_t ld = (ptrdiff_t)(cols + test_below(rng, 4));
+    test_matrix c = test_matrix_new(kernel->type, rows, cols, ld, 1, test_below(rng, 2) == 0);
+    for (size_t i = 0; i < rows; i++) {
+        for (size_t j = 0; j < cols; j++) {
+            test_matrix_set(&c, i, j, (double)NAN);
+        }
+    }
+    return c;
+}
+
+/* Exactly as much scratch memory as asked for, and a page after it that traps. */
+static mu_matmul matmul_new(const mu_kernel *kernel, size_t m, size_t n, test_rng *rng)
+{
+    size_t bytes;
+    mu_matmul with = {.kernel = kernel, .lanes = 1 + (unsigned)test_below(rng, 3)};
+    assert_true(mu_matmul_scratch(kernel, m, n, with.lanes, &bytes));
+    size_t beyond = bytes % MU_ALIGNMENT; /* not 0 with a BLAS library alone */
+    with.scratch = test_guarded_alloc(bytes, beyond == 0 ? 0 : MU_ALIGNMENT - beyond);
+    return with;
+}
+
+static void assert_near(const kind *k, const test_matrix *c, size_t i, size_t j, size_t terms,
+                        double wanted, double magnitude, const char *name)
+{
+    /* Packing rounds each factor a few times, the sum once or twice a term; the
+     * sum in double that f64 is compared with does too. */
+    double bound = 4 * (double)(terms + 8) * test_kernel_eps(k->kernel) * magnitude;
+    double got = test_matrix_get(c, i, j);
+    if (k->integers ? got != wanted : !(fabs(got - wanted) <= bound)) {
+        fail_msg("%s of %s, layout %zu, kc %zu, other %d: (%zu, %zu) of %zu x %zu, %zu terms, is "
+                 "%.17g, not %.17g (+- %g)",
+                 name, test_dtype_name(k->dtype), k->layout, k->kernel->kc, k->with_other, i, j,
+                 c->rows, c->cols, terms, got, wanted, k->integers ? 0 : bound);
+    }
+}
+
+/* Compare c with a * b. Of large results only some rows, the edges of blocks among
+ * them. `b` is given by columns if `transposed`. */
+static void check_product(const kind *k, const test_matrix *c, const operand *a, const operand *b,
+                          bool transposed, test_rng *rng, const char *name)
+{
+    size_t terms = a->cols;
+    double *sums = new_dense(2, c->cols), *magnitudes = sums + c->cols;
+    for (size_t i = 0; i < c->rows; i++) {
+        bool edge = i % MU_BLOCK == 0 || i % MU_BLOCK == MU_BLOCK - 1 || i == c->rows - 1;
+        double chance = 16.0 / (double)c->rows;
+        if (c->rows * c->cols * terms > 2000000 &&
+            test_uniform(rng, 0, 1) > (edge ? 4 * chance : chance)) {
+            continue;
+        }
+        memset(sums, 0, 2 * c->cols * sizeof *sums);
+        for (size_t l = 0; l < terms; l++) {
+            double x = a->value[i * terms + l], x_magnitude = a->magnitude[i * terms + l];
+            size_t at = transposed ? l : l * c->cols, step = transposed ? terms : 1;
+            for (size_t j = 0; j < c->cols; j++, at += step) {
+                sums[j] += x * b->value[at];
+                magnitudes[j] += x_magnitude * b->magnitude[at];
+            }
+        }
+        for (size_t j = 0; j < c->cols; j++) {
+            assert_near(k, c, i, j, terms, sums[j], magnitudes[j], name);
+        }
+    }
+    assert_true(test_matrix_gaps_intact(c));
+    free(sums);
+}
+
+static void check_symmetric(const test_matrix *c)
+{
+    for (size_t i = 0; i < c->rows; i++) {
+        for (size_t j = 0; j < i; j++) {
+            assert_true(test_matrix_get(c, i, j) == test_matrix_get(c, j, i));
+        }
+    }
+}
+
+/* ---- the products ---- */
+
+static void check_gram(const kind *k, size_t m, size_t n, test_rng *rng)
+{
+    operand x = operand_new(k, m, n, random_dense(k, m, n, rng),
+                            k->with_other ? random_dense(k, m, n, rng) : NULL, rng);
+    test_matrix c = result_new(k->kernel, m, m, rng);
+    mu_matmul with = matmul_new(k->kernel, m, n, rng);
+    mu_gram(&with, m, n, &x.view, c.data, (size_t)c.row_stride);
+    check_product(k, &c, &x, &x, true, rng, "gram");
+    check_symmetric(&c);
+    test_guarded_free(with.scratch);
+    test_matrix_free(&c);
+    operand_free(&x);
+}
+
+static void check_symmul(const kind *k, size_t m, test_rng *rng)
+{
+    size_t *order = random_order(m, rng);
+    operand o[2];
+    for (int i = 0; i < 2; i++) {
+        o[i] = operand_new(k, m, m, random_commuting(k, m, order, rng),
+                           k->with_other ? random_commuting(k, m, order, rng) : NULL, rng);
+    }
+    test_matrix c = result_new(k->kernel, m, m, rng);
+    mu_matmul with = matmul_new(k->kernel, m, 1, rng);
+    mu_symmul(&with, m, &o[0].view, &o[1].view, c.data, (size_t)c.row_stride);
+    check_product(k, &c, &o[0], &o[1], false, rng, "symmul");
+    check_symmetric(&c);
+    test_guarded_free(with.scratch);
+    test_matrix_free(&c);
+    operand_free(&o[0]);
+    operand_free(&o[1]);
+    free(order);
+}
+
+static void check_apply(const kind *k, size_t m, size_t n, bool in_place, test_rng *rng)
+{
+    operand a = operand_new(k, m, m, random_symmetric(k, m, rng),
+                            k->with_other ? random_symmetric(k, m, rng) : NULL, rng);
+    operand x = operand_new(k, m, n, random_dense(k, m, n, rng),
+                            k->with_other ? random_dense(k, m, n, rng) : NULL, rng);
+    test_matrix y = in_place ? x.matrix : result_new(k->kernel, m, n, rng);
+    mu_matmul with = matmul_new(k->kernel, m, n, rng);
+    mu_apply(&with, m, n, &a.view, &x.view, y.data, (size_t)y.row_stride);
+    check_product(k, &y, &a, &x, false, rng, in_place ? "apply in place" : "apply");
+    test_guarded_free(with.scratch);
+    if (!in_place) {
+        test_matrix_free(&y);
+    }
+    operand_free(&a);
+    operand_free(&x);
+}
+
+/* ---- what is checked ---- */
+
+/* The kernel with shorter blocks of k: what takes sums of thousands else. */
+static mu_kernel with_blocks_of(const mu_kernel *kernel, size_t kc)
+{
+    mu_kernel shortened = *kernel;
+    shortened.kc = kc;
+    return shortened;
+}
+
+static kind random_kind(const mu_kernel *kernel, test_rng *rng)
+{
+    static const size_t own_layouts[] = {0, 1, 4}; /* forwards along rows */
+    kind k = {.kernel = kernel,
+              .dtype = (muonium_dtype)test_below(rng, 4),
+              .layout = test_below(rng, TEST_LAYOUTS),
+              .integers = test_below(rng, 2) == 0};
+    if (test_below(rng, 2) == 0) { /* as within the iteration */
+        k.dtype = kernel->type;
+        k.layout = own_layouts[test_below(rng, 3)];
+        k.with_other = test_below(rng, 2) == 0;
+    }
+    return k;
+}
+
+static void check_random(const mu_kernel *kernel, size_t m, size_t n, test_rng *rng)
+{
+    kind k = random_kind(kernel, rng);
+    check_gram(&k, m, n, rng);
+    k = random_kind(kernel, rng);
+    check_symmul(&k, m, rng);
+    k = random_kind(kernel, rng);
+    check_apply(&k, m, n, false, rng);
+}
+
+static void test_small_sizes(void **state)
+{
+    const mu_kernel *kernel = *(const mu_kernel **)*state;
+    mu_kernel shortened = with_blocks_of(kernel, 5);
+    test_rng rng = test_rng_start("small sizes");
+    for (size_t size = 1; size <= 67; size++) {
+        check_random(kernel, size, 29, &rng);
+        check_random(kernel, 29, size, &rng);
+        check_random(&shortened, size, 1 + test_below(&rng, 67), &rng);
+        check_random(&shortened, 1 + test_below(&rng, 67), size, &rng);
+    }
+}
+
+static void test_larger_sizes(void **state)
+{
+    const mu_kernel *kernel = *(const mu_kernel **)*state;
+    mu_kernel shortened = with_blocks_of(kernel, 16);
+    test_rng rng = test_rng_start("larger sizes");
+    size_t limit = test_kernel_emulated(kernel) ? 200 : 400;
+    const size_t around_blocks[] = {MU_BLOCK - 1, MU_BLOCK, MU_BLOCK + 1, 2 * MU_BLOCK};
+    for (size_t i = 0; i < 4; i++) {
+        check_random(kernel, around_blocks[i], around_blocks[test_below(&rng, 4)], &rng);
+    }
+    for (int repeat = 0; repeat < 4; repeat++) {
+        check_random(kernel, 1 + test_below(&rng, limit), 1 + test_below(&rng, limit), &rng);
+        check_random(&shortened, 1 + test_below(&rng, limit), 1 + test_below(&rng, limit), &rng);
+    }
+}
+
+/* Sums of more blocks than are packed at a time, without shortening any. */
+static void test_long_sums(void **state)
+{
+    const mu_kernel *kernel = *(const mu_kernel **)*state;
+    test_rng rng = test_rng_start("long sums");
+    for (int i = 0; i < 2; i++) {
+        kind k = random_kind(kernel, &rng);
+        k.integers = i == 0;
+        check_gram(&k, 41, 1500, &rng);
+        check_gram(&k, 7, 4 * kernel->kc + 1, &rng);
+        if (!test_kernel_emulated(kernel)) {
+            check_apply(&k, 1100, 33, false, &rng);
+        }
+    }
+    if (!test_kernel_emulated(kernel)) {
+        kind k = random_kind(kernel, &rng);
+        check_symmul(&k, 1100, &rng);
+    }
+}
+
+static void test_types_and_layouts(void **state)
+{
+    const mu_kernel *kernel = *(const mu_kernel **)*state;
+    mu_kernel shortened = with_blocks_of(kernel, 32);
+    test_rng rng = test_rng_start("types and layouts");
+    for (size_t i = 0; i < 2 * 4 * TEST_LAYOUTS; i++) {
+        kind k = {.kernel = &shortened,
+                  .dtype = (muonium_dtype)(i / 2 % 4),
+                  .layout = i / 8,
+                  .integers = i % 2 == 0};
+        check_gram(&k, 50, 75, &rng);
+        check_symmul(&k, 50, &rng);
+        check_apply(&k, 50, 75, false, &rng);
+    }
+}
+
+static void test_apply_in_place(void **state)
+{
+    const mu_kernel *kernel = *(const mu_kernel **)*state;
+    test_rng rng = test_rng_start("in place");
+    for (size_t i = 0; i < 60; i++) {
+        kind k = {.kernel = kernel,
+                  .dtype = kernel->type,
+                  .layout = i % 2,
+                  .integers = i % 3 == 0,
+                  .with_other = i % 5 == 0};
+        check_apply(&k, 1 + test_below(&rng, 120), 1 + test_below(&rng, 300), true, &rng);
+    }
+}
+
+/* Sizes for which no memory can exist are refused, whatever sum or product
+ * overflows on the way; sizes for which it could are not. */
+static void test_scratch_of_absurd_sizes(void **state)
+{
+    const mu_kernel *kernel = *(const mu_kernel **)*state;
+    const size_t huge[] = {SIZE_MAX,     SIZE_MAX - 1, SIZE_MAX - 50,  SIZE_MAX - MU_BLOCK,
+                           SIZE_MAX / 2, SIZE_MAX / 8, (size_t)1 << 61};
+    size_t bytes;
+    for (size_t i = 0; i < sizeof huge / sizeof huge[0]; i++) {
+        for (unsigned lanes = 1; lanes <= 1024; lanes *= 32) {
+            assert_false(mu_matmul_scratch(kernel, huge[i], 1, lanes, &bytes));
+            assert_false(mu_matmul_scratch(kernel, 1, huge[i], lanes, &bytes));
+            assert_false(mu_matmul_scratch(kernel, huge[i], huge[i], lanes, &bytes));
+            assert_false(mu_matmul_scratch(kernel, huge[i], 100, lanes, &bytes));
+        }
+    }
+    assert_true(mu_matmul_scratch(kernel, 20000, 100000, 64, &bytes));
+    assert_true(bytes >= 20000);
+}
+
+static void test_leading_dimension(void **state)
+{
+    const mu_kernel *kernel = *(const mu_kernel **)*state;
+    size_t element = muonium_dtype_size(kernel->type);
+    for (size_t n = 1; n <= 5000; n++) {
+        size_t bytes = mu_leading(kernel, n) * element;
+        assert_true(bytes >= n * element && bytes < n * element + 2 * MU_ALIGNMENT);
+        assert_true(bytes % MU_ALIGNMENT == 0 && bytes % 4096 != 0);
+    }
+}
+
+/* The environment asks for a backend, and these tests are about that one. */
+static void test_backend(void **state)
+{
+    (void)state;
+    muonium_cpu_info info;
+    assert_ok(muonium_cpu(&info));
+    if (mu_cpu_override() != NULL) {
+        assert_string_equal(info.isa, mu_cpu_override());
+    }
+    assert_true(mu_gram_flops(3, 5) == 60 && mu_symmul_flops(4) == 80);
+    assert_true(mu_apply_flops(3, 5) == 90);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_backend),
+        cmocka_unit_test(test_small_sizes),
+        cmocka_unit_test(test_larger_sizes),
+        cmocka_unit_test(test_long_sums),
+        cmocka_unit_test(test_types_and_layouts),
+        cmocka_unit_test(test_apply_in_place),
+        cmocka_unit_test(test_scratch_of_absurd_sizes),
+        cmocka_unit_test(test_leading_dimension),
+    };
+    return test_with_every_kernel(tests);
+}
