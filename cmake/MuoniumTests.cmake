@@ -66,6 +66,12 @@ foreach(source ${test_programs})
     endif()
 endforeach()
 
+# The same products by the BLAS library, which knows nothing of ours.
+if(MUONIUM_BLAS)
+    muonium_add_test(test_matmul-blas c $<TARGET_FILE:test_matmul>)
+    set_property(TEST test_matmul-blas APPEND PROPERTY ENVIRONMENT MUONIUM_CPU=blas)
+endif()
+
 # ---- Python ----
 
 # An uninstrumented interpreter can load a library with gcc's address sanitizer
