@@ -43,6 +43,23 @@ static inline size_t mu_round_up(size_t n, size_t unit)
     return (n + unit - 1) / unit * unit;
 }
 
+/* ---- extent.c: where strided arrays lie ---- */
+
+typedef struct mu_extent {
+    uintptr_t from, to; /* addresses of bytes, [from, to) */
+} mu_extent;
+
+/* What an array of elements of `bytes` bytes covers, for extents of at least 1 and
+ * strides in elements; false if that leaves the address space. */
+bool mu_extent_of(const void *data, size_t bytes, size_t ndim, const size_t *shape,
+                  const ptrdiff_t *strides, mu_extent *extent);
+
+bool mu_extents_overlap(mu_extent a, mu_extent b);
+
+/* Whether no two elements can share a place. Strides that interleave without meeting
+ * count as sharing: no usual array has them. Within the address space, see above. */
+bool mu_elements_distinct(size_t ndim, const size_t *shape, const ptrdiff_t *strides);
+
 /* ---- memory.c: the allocator hook ---- */
 
 #define MU_ALIGNMENT 64 /* of all memory that mu_alloc returns: a cache line, an AVX-512 vector */

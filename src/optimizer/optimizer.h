@@ -111,6 +111,9 @@ struct muonium_group {
 
 typedef struct mu_parameter {
     char *name;
+    uint64_t name_hash;
+    size_t number;        /* among the parameters of its optimizer */
+    mu_extent data, grad; /* where they lie; grad is empty without a gradient */
     char reason[MU_REASON_SIZE];
     muonium_tensor tensor; /* name, strides and row_splits are our own copies, all filled in */
     muonium_dtype grad_dtype;
@@ -126,11 +129,12 @@ typedef struct mu_parameter {
     float *exp_avg_sq;
     float *normuon; /* one per row of each matrix */
     float *master;
+    bool has_master;                   /* master holds the parameter: from its first step on */
     muonium_certificate *certificates; /* matrices.count of them, of the last step */
     bool certified;
 } mu_parameter;
 
-typedef struct mu_schedule mu_schedule; /* schedule.c */
+typedef struct mu_schedule mu_schedule; /* schedule.h */
 
 struct muonium_optimizer {
     muonium_group *groups; /* the default one first */
@@ -142,6 +146,11 @@ struct muonium_optimizer {
     muonium_log *log;
     void *log_context;
     bool logged;
+    bool identity; /* for tests: leave D as it is instead of orthogonalising it */
 };
+
+/* parameters.c: parameter `index`; fails, naming it, if there is none. */
+muonium_status mu_parameter_at(const muonium_optimizer *optimizer, size_t index,
+                               mu_parameter **parameter);
 
 #endif

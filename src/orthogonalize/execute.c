@@ -14,65 +14,8 @@ enum { ROWS_PER_TASK = 16 };
 
 /* ---- the caller's arrays ---- */
 
-typedef struct extent {
-    uintptr_t from, to; /* bytes covered: [from, to) */
-} extent;
-
-/* Where a view begins and ends; false if that is not within the address space. */
-static bool extent_of(const muonium_view *view, muonium_shape shape, extent *covered)
-{
-    const size_t counts[3] = {shape.batch, shape.rows, shape.cols};
-    const ptrdiff_t strides[3] = {view->batch_stride, view->row_stride, view->col_stride};
-    size_t before = 0, after = muonium_dtype_size(view->dtype), bytes = after;
-    for (int d = 0; d < 3; d++) {
-        size_t step = strides[d] < 0 ? 0 - (size_t)strides[d] : (size_t)strides[d], span;
-        if (!mu_mul(counts[d] - 1, step, &span) || !mu_mul(span, bytes, &span) ||
-            !mu_add(strides[d] < 0 ? before : after, span, strides[d] < 0 ? &before : &after)) {
-            return false;
-        }
-    }
-    uintptr_t data = (uintptr_t)view->data;
-    if (before > data || after > UINTPTR_MAX - data || before > PTRDIFF_MAX ||
-        after > PTRDIFF_MAX) {
-        return false;
-    }
-    covered->from = data - before;
-    covered->to = data + after;
-    return true;
-}
-
-/* Whether no two elements share an index: each stride, from the smallest up, steps
- * over all that the smaller ones reach. */
-static bool elements_distinct(const muonium_view *view, muonium_shape shape)
-{
-    size_t count[3] = {shape.batch, shape.rows, shape.cols};
-    size_t step[3];
-    const ptrdiff_t strides[3] = {view->batch_stride, view->row_stride, view->col_stride};
-    for (int d = 0; d < 3; d++) {
-        step[d] = strides[d] < 0 ? 0 - (size_t)strides[d] : (size_t)strides[d];
-    }
-    size_t reach = 0;
-    for (int round = 0; round < 3; round++) {
-        int least = -1;
-        for (int d = 0; d < 3; d++) {
-            if (count[d] > 1 && (least < 0 || step[d] < step[least])) {
-                least = d;
-            }
-        }
-        if (least < 0) {
-            break;
-        }
-        if (step[least] <= reach) {
-            return false;
-        }
-        reach += (count[least] - 1) * step[least];
-        count[least] = 1;
-    }
-    return true;
-}
-
 static muonium_status check_view(const char *name, const muonium_view *view, muonium_shape shape,
-                                 extent *covered)
+                                 mu_extent *extent)
 {
     if (!view || !view->data) {
         return mu_fail(MUONIUM_INVALID, "%s%s is NULL: pass where the matrices lie", name,
@@ -88,7 +31,9 @@ static muonium_status check_view(const char *name, const muonium_view *view, muo
                        "%s.data is %p: elements of %zu bytes must lie at a multiple of that", name,
                        view->data, bytes);
     }
-    if (!extent_of(view, shape, covered)) {
+    const size_t counts[3] = {shape.batch, shape.rows, shape.cols};
+    const ptrdiff_t strides[3] = {view->batch_stride, view->row_stride, view->col_stride};
+    if (!mu_extent_of(view->data, bytes, 3, counts, strides, extent)) {
         return mu_fail(MUONIUM_INVALID,
                        "strides of %s are %td, %td, %td (batch, row, col): with these the array "
                        "leaves the address space",
@@ -108,7 +53,7 @@ static bool same_view(const muonium_view *a, const muonium_view *b, muonium_shap
 static muonium_status check_views(muonium_shape shape, const muonium_view *in,
                                   const muonium_view *out)
 {
-    extent read, written;
+    mu_extent read, written;
     muonium_status status = check_view("in", in, shape, &read);
     if (status == MUONIUM_OK) {
         status = check_view("out", out, shape, &written);
@@ -116,13 +61,15 @@ static muonium_status check_views(muonium_shape shape, const muonium_view *in,
     if (status != MUONIUM_OK) {
         return status;
     }
-    if (!elements_distinct(out, shape)) {
+    const size_t counts[3] = {shape.batch, shape.rows, shape.cols};
+    const ptrdiff_t strides[3] = {out->batch_stride, out->row_stride, out->col_stride};
+    if (!mu_elements_distinct(3, counts, strides)) {
         return mu_fail(MUONIUM_INVALID,
                        "strides of out are %td, %td, %td (batch, row, col): elements of the "
                        "result would overlap",
                        out->batch_stride, out->row_stride, out->col_stride);
     }
-    if (!same_view(in, out, shape) && read.from < written.to && written.from < read.to) {
+    if (!same_view(in, out, shape) && mu_extents_overlap(read, written)) {
         return mu_fail(MUONIUM_INVALID,
                        "in (%p) and out (%p) overlap: use the same address, type and strides, or "
                        "separate memory",

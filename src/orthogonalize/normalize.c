@@ -7,7 +7,8 @@
  * packed elements, rounded once from x * s * 2^-e, are bit for bit the same for
  * 2^k X as for X. Where the factor itself would leave the range of the type, X is
  * first copied with half of the exponent taken off, which is exact for every
- * element that survives the rest.
+ * element that survives the rest. f64 inputs of an f32 computation are copied with
+ * all of it taken off, since where f32 has no small numbers left depends on it.
  */
 #include <math.h>
 
@@ -21,7 +22,7 @@ typedef struct own_pass {
     mu_iteration *it;
     double factor;         /* of all elements */
     const double *divisor; /* of each row, or NULL */
-    bool wide;             /* the factor is beyond the working type: convert through f64 */
+    int shift;             /* if not 0: take this power of two off instead, through f64 */
 } own_pass;
 
 static void take_row_wide(const own_pass *pass, size_t i, void *row)
@@ -30,6 +31,7 @@ static void take_row_wide(const own_pass *pass, size_t i, void *row)
     const mu_iteration *it = pass->it;
     const mu_kernel *wide = it->plan->wide, *kernel = it->plan->kernel;
     size_t bytes = muonium_dtype_size(kernel->type);
+    int half = pass->shift / 2, rest = pass->shift - half; /* 2^shift may not be a double */
     double buffer[PIECE];
     for (size_t j = 0; j < it->plan->n; j += PIECE) {
         size_t cols = it->plan->n - j < PIECE ? it->plan->n - j : PIECE;
@@ -43,7 +45,8 @@ static void take_row_wide(const own_pass *pass, size_t i, void *row)
                          cols};
         mu_block to = {(char *)row + j * bytes, kernel->type, (ptrdiff_t)cols, 1, 1, cols};
         wide->load(&from, buffer, cols);
-        wide->row_scale(buffer, cols, pass->factor);
+        wide->row_scale(buffer, cols, ldexp(1, -half));
+        wide->row_scale(buffer, cols, ldexp(1, -rest));
         wide->store(buffer, cols, &to);
     }
 }
@@ -59,7 +62,7 @@ static void take_rows(void *context, size_t index, unsigned lane)
     size_t first = index * ROWS_PER_TASK;
     size_t rows = plan->m - first < ROWS_PER_TASK ? plan->m - first : ROWS_PER_TASK;
     char *target = (char *)it->own + first * plan->ldx * bytes;
-    if (!pass->wide && it->x.data != it->own) {
+    if (pass->shift == 0 && it->x.data != it->own) {
         ptrdiff_t skip = (ptrdiff_t)first * it->x.row_stride;
         skip *= (ptrdiff_t)muonium_dtype_size(it->x.dtype);
         mu_block from = {(char *)(uintptr_t)it->x.data + skip,
@@ -71,7 +74,7 @@ static void take_rows(void *context, size_t index, unsigned lane)
         kernel->load(&from, target, plan->ldx);
     }
     for (size_t i = 0; i < rows; i++, target += plan->ldx * bytes) {
-        if (pass->wide) {
+        if (pass->shift != 0) {
             take_row_wide(pass, first + i, target);
         } else {
             kernel->row_scale(target, plan->n, pass->factor);
@@ -79,19 +82,29 @@ static void take_rows(void *context, size_t index, unsigned lane)
         if (pass->divisor) {
             kernel->row_scale(target, plan->n, 1 / pass->divisor[first + i]);
         }
-        if (plan->half && !pass->wide) {
+        if (plan->half && pass->shift == 0) {
             kernel->row_round(target, plan->n, plan->options.precision);
         }
     }
 }
 
-/* own = X times the factor, and X is own from here on. */
-static void take(mu_iteration *it, double factor, const double *divisor, bool wide)
+static void take_by(mu_iteration *it, own_pass pass)
 {
-    own_pass pass = {it, factor, divisor, wide};
     size_t tasks = (it->plan->m + ROWS_PER_TASK - 1) / ROWS_PER_TASK;
     mu_pool_run(take_rows, &pass, tasks, it->with.lanes);
     it->x = mu_operand_of(it->plan->kernel, it->own, it->plan->ldx, 1, 0);
+}
+
+/* own = X times the factor, its rows divided; and X is own from here on. */
+static void take(mu_iteration *it, double factor, const double *divisor)
+{
+    take_by(it, (own_pass){it, factor, divisor, 0});
+}
+
+/* The same with own = X * 2^-shift. */
+static void take_shifted(mu_iteration *it, int shift)
+{
+    take_by(it, (own_pass){it, 1, NULL, shift});
 }
 
 /* ---- norms of the Gram matrix ---- */
@@ -191,9 +204,9 @@ static void normalize_rows(mu_iteration *it, double eps, int exponent)
         const char *row = (const char *)it->square[0] + i * plan->ldr * bytes;
         double bound = guarded(&plan->options, sqrt(plan->kernel->row_abs_sum(row, plan->m)), eps);
         divisor[i] = bound > 0 ? bound : 1; /* a zero row stays zero */
-        largest = divisor[i] > largest ? divisor[i] : largest;
+        largest = bound > largest ? bound : largest;
     }
-    take(it, it->x.scale, divisor, false);
+    take(it, it->x.scale, divisor);
     divide_both_sides(it, divisor);
     round_gram(it);
     it->certificate.divisor = ldexp(largest, exponent);
@@ -209,11 +222,13 @@ void mu_normalize(mu_iteration *it, const mu_survey *survey)
 
     it->x = (mu_operand){
         it->in.data, it->in.dtype, it->in.row_stride, it->in.col_stride, 1, NULL, 0, 0};
+    it->ceiling = fmax(1, 1 / options->safety_factor);
     if (normalization == MUONIUM_NORM_NONE) {
         if (survey->largest <= plan->edge[0]) {
             it->certificate.divisor = 1;
+            it->ceiling = INFINITY;
             if (plan->half) {
-                take(it, 1, NULL, false);
+                take(it, 1, NULL);
             }
             return;
         }
@@ -221,11 +236,12 @@ void mu_normalize(mu_iteration *it, const mu_survey *survey)
         normalization = MUONIUM_NORM_FROBENIUS;
         it->certificate.rescued++;
     }
-    if (exponent > reach || exponent < -reach) {
-        int half = is_f32 ? 64 : 512;
-        int shift = is_f32 && it->in.dtype == MUONIUM_F64 ? exponent : exponent > 0 ? half : -half;
-        take(it, ldexp(1, -shift < -1000 ? -1000 : -shift > 1000 ? 1000 : -shift), NULL, true);
-        exponent -= shift < -1000 ? -1000 : shift > 1000 ? 1000 : shift;
+    bool narrowed = is_f32 && it->in.dtype == MUONIUM_F64;
+    if (narrowed ? exponent != 0 : exponent > reach || exponent < -reach) {
+        int half = is_f32 ? 64 : 512, shift = exponent > 0 ? half : -half;
+        shift = narrowed ? exponent : shift;
+        take_shifted(it, shift);
+        exponent -= shift;
     }
     it->x.scale = ldexp(1, -exponent);
     double eps = ldexp(options->eps, -survey->exponent);
@@ -250,6 +266,6 @@ void mu_normalize(mu_iteration *it, const mu_survey *survey)
         round_gram(it);
     }
     if (plan->half) {
-        take(it, it->x.scale, NULL, false);
+        take(it, it->x.scale, NULL);
     }
 }

@@ -71,6 +71,7 @@ struct mu_iteration {
     void *own;        /* m x n, rows ldx apart */
     void *square[4];  /* m x m, rows ldr apart; [0] is R */
     double *row_sums; /* 2 m doubles */
+    double ceiling;   /* no singular value of X exceeds it; infinity: unknown */
     bool has_gram;    /* R is that of X already */
     bool delivered;   /* the result is in `out` already */
     muonium_certificate certificate;

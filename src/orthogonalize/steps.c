@@ -97,18 +97,37 @@ static double diagonal_of(const mu_iteration *it, size_t i)
                                                  : ((const double *)it->square[0])[at];
 }
 
+/* The largest magnitude that a step takes on [0, top]: at the end or at a turning
+ * point, where a + 3b y + 5c y^2 = 0 with y = x^2. */
+static double largest_image(const double abc[3], double top)
+{
+    double largest = fabs(mu_quintic(abc, top));
+    if (!isfinite(largest)) {
+        return INFINITY;
+    }
+    double half = 1.5 * abc[1], discriminant = half * half - 5 * abc[2] * abc[0];
+    double h = -(half + copysign(sqrt(fmax(discriminant, 0)), half));
+    const double squares[2] = {h / (5 * abc[2]), abc[0] / h}; /* neither cancels */
+    for (int i = 0; i < 2; i++) {
+        if (discriminant >= 0 && squares[i] > 0 && squares[i] < top * top) {
+            largest = fmax(largest, fabs(mu_quintic(abc, sqrt(squares[i]))));
+        }
+    }
+    return largest;
+}
+
 /* With g(x) = 1 - x (a + b x + c x^2)^2, the result Y of the last step has
  * I - YY^T = g(XX^T), and g(x) = g(1) + (x - 1) q(x), so that its norm is at most
  * |g(1)| sqrt(m) + max|q| * deviation, the maximum being over the eigenvalues of
  * XX^T: within `deviation` of 1, not negative, and no larger than what steps
- * before the last make of [0, 1]. */
+ * before the last make of all that X may have been. */
 static double bound_after(const mu_iteration *it, double deviation)
 {
     enum { POINTS = 2048 };
     const muonium_plan *plan = it->plan;
     int last = plan->options.steps - 1;
     const double *abc = plan->table[last];
-    double ceiling = plan->edge[last] * plan->edge[last];
+    double ceiling = it->ceiling * it->ceiling;
     double low = deviation < 1 ? 1 - deviation : 0;
     double high = 1 + deviation < ceiling ? 1 + deviation : ceiling;
     double at_one = abc[0] + abc[1] + abc[2], g_one = 1 - at_one * at_one;
@@ -163,11 +182,13 @@ double mu_watch(mu_iteration *it, int t)
         it->certificate.rescued++;
         off /= above * above;
         strayed = diagonal / (above * above) - 2 * trace / above + (double)plan->m;
+        it->ceiling = 1;
     }
     if (t == plan->options.steps - 1) {
         it->certificate.deviation = sqrt(off + strayed);
         it->certificate.bound = bound_after(it, it->certificate.deviation);
     }
+    it->ceiling = largest_image(plan->table[t], it->ceiling);
     return factor;
 }
 

@@ -1,0 +1,67 @@
+/*
+ * adam.c: AdamW and NAdamW for everything that is no weight matrix. One pass over
+ * parameter, gradient and both moments.
+ */
+#include <math.h>
+
+#include "optimizer/schedule.h"
+
+/* Bias corrections and learning rate folded into a few numbers, computed in double. */
+static mu_adam_step step_of(const mu_parameter *p)
+{
+    const muonium_options *o = &p->group->options;
+    double t = (double)p->steps; /* this step counted */
+    double lr = mu_adam_lr(o), beta1 = o->adam_beta1, beta2 = o->adam_beta2;
+    double of_m = lr / (1 - pow(beta1, t)), of_g = 0;
+    if (mu_is_nadamw(o)) {
+        double ahead = lr / (1 - pow(beta1, t + 1));
+        of_m = ahead * beta1;
+        of_g = ahead * (1 - beta1);
+    }
+    mu_adam_step step = {
+        .beta1 = (float)beta1,
+        .one_minus_beta1 = (float)(1 - beta1),
+        .beta2 = (float)beta2,
+        .one_minus_beta2 = (float)(1 - beta2),
+        .keep = (float)(1 - lr * mu_adam_weight_decay(o)),
+        .of_m = (float)of_m,
+        .of_g = (float)of_g,
+        .v_scale = (float)(1 / sqrt(1 - pow(beta2, t))),
+        .eps = (float)mu_adam_eps(o),
+    };
+    return step;
+}
+
+static void adam_chunk(void *context, size_t index, unsigned lane)
+{
+    const mu_schedule *schedule = context;
+    const mu_chunk *chunk = &schedule->chunks[index];
+    mu_parameter *p = chunk->parameter;
+    (void)lane;
+    if (p->muon || !schedule->active[p->number]) {
+        return;
+    }
+    float g_buffer[MU_PIECE], m_buffer[MU_PIECE], v_buffer[MU_PIECE], w_buffer[MU_PIECE];
+    mu_adam_step step = step_of(p);
+    mu_offset start = {0, 0, 0};
+    for (size_t done = 0; done < chunk->count;) {
+        size_t left = chunk->count - done;
+        mu_piece piece =
+            mu_piece_at(p, start, &p->all, chunk->first + done, left < MU_PIECE ? left : MU_PIECE);
+        const float *g = mu_load_grad(schedule, p, &piece, g_buffer);
+        float *m = mu_load_state(&piece, p->exp_avg, m_buffer);
+        float *v = mu_load_state(&piece, p->exp_avg_sq, v_buffer);
+        float *w = mu_load_weights(schedule, p, &piece, w_buffer);
+        schedule->elementwise->adam(&step, g, m, v, w, piece.count);
+        mu_store_state(&piece, p->exp_avg, m);
+        mu_store_state(&piece, p->exp_avg_sq, v);
+        mu_store_weights(schedule, p, &piece, w);
+        done += piece.count;
+    }
+}
+
+void mu_step_adam(muonium_optimizer *optimizer)
+{
+    mu_schedule *schedule = optimizer->schedule;
+    mu_pool_run(adam_chunk, schedule, schedule->chunk_count, mu_pool_lanes());
+}

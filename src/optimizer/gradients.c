@@ -1,0 +1,124 @@
+/*
+ * gradients.c: the norm of all gradients, clipping and zeroing. Sums are formed in
+ * pieces of one parameter and then in order, so threads do not change them.
+ */
+#include <math.h>
+
+#include "optimizer/optimizer.h"
+
+enum { PIECE = 1024 };
+
+/* Call `visit` on every gradient, in pieces that are evenly spaced. */
+typedef void visitor(void *context, const mu_kernel *kernel, const mu_block *piece);
+
+static void visit_gradients(const muonium_optimizer *optimizer, bool adam_only,
+                            const mu_kernel *kernel, visitor *visit, void *context)
+{
+    for (size_t i = 0; i < optimizer->count; i++) {
+        const mu_parameter *p = optimizer->parameters[i];
+        if (!p->tensor.grad || (adam_only && p->muon)) {
+            continue;
+        }
+        size_t last = p->all.levels - 1, bytes = muonium_dtype_size(p->grad_dtype);
+        for (size_t done = 0; done < p->elements;) {
+            size_t left = p->all.count[last] - done % p->all.count[last];
+            mu_offset at = mu_walk_to(&p->all, done);
+            mu_block piece = {(char *)p->tensor.grad + at.grad * (ptrdiff_t)bytes,
+                              p->grad_dtype,
+                              p->all.grad[last],
+                              p->all.grad[last],
+                              1,
+                              left < PIECE ? left : PIECE};
+            visit(context, kernel, &piece);
+            done += piece.cols;
+        }
+    }
+}
+
+/* f32 squares overflow no double, so a plain sum is safe. */
+static void add_squares(void *context, const mu_kernel *kernel, const mu_block *piece)
+{
+    float buffer[PIECE];
+    kernel->load(piece, buffer, piece->cols);
+    *(double *)context += kernel->row_stats(buffer, piece->cols, 1).sum_squares;
+}
+
+static void multiply(void *context, const mu_kernel *kernel, const mu_block *piece)
+{
+    float buffer[PIECE];
+    kernel->load(piece, buffer, piece->cols);
+    kernel->row_scale(buffer, piece->cols, *(const double *)context);
+    kernel->store(buffer, piece->cols, piece);
+}
+
+static void clear(void *context, const mu_kernel *kernel, const mu_block *piece)
+{
+    static const float zeros[PIECE];
+    (void)context;
+    kernel->store(zeros, piece->cols, piece);
+}
+
+muonium_status muonium_grad_norm(const muonium_optimizer *optimizer, bool adam_only, double *norm)
+{
+    if (!optimizer || !norm) {
+        return mu_fail(MUONIUM_INVALID, "%s is NULL", optimizer ? "norm" : "optimizer");
+    }
+    const mu_kernel *kernel;
+    muonium_status status = mu_kernel_choose(MUONIUM_F32, &kernel);
+    if (status != MUONIUM_OK) {
+        return status;
+    }
+    mu_fenv environment = mu_fenv_enter();
+    double sum = 0;
+    visit_gradients(optimizer, adam_only, kernel, add_squares, &sum);
+    *norm = sqrt(sum);
+    mu_fenv_leave(environment);
+    return MUONIUM_OK;
+}
+
+muonium_status muonium_clip_grads(muonium_optimizer *optimizer, double max_norm, bool adam_only,
+                                  double *norm, double *factor)
+{
+    if (!(max_norm > 0)) {
+        return mu_fail(MUONIUM_INVALID, "max_norm is %g: use a number above 0", max_norm);
+    }
+    double found, scale = 1;
+    muonium_status status = muonium_grad_norm(optimizer, adam_only, &found);
+    if (status != MUONIUM_OK) {
+        return status;
+    }
+    if (!isfinite(found)) {
+        return mu_fail(MUONIUM_NON_FINITE,
+                       "the norm of the gradients is %g: nothing was changed; look for the "
+                       "parameter with muonium_step, which names it",
+                       found);
+    }
+    if (found > max_norm) {
+        const mu_kernel *kernel;
+        scale = max_norm / found;
+        mu_kernel_choose(MUONIUM_F32, &kernel); /* as it did a moment ago */
+        mu_fenv environment = mu_fenv_enter();
+        visit_gradients(optimizer, adam_only, kernel, multiply, &scale);
+        mu_fenv_leave(environment);
+    }
+    if (norm) {
+        *norm = found;
+    }
+    if (factor) {
+        *factor = scale;
+    }
+    return MUONIUM_OK;
+}
+
+muonium_status muonium_zero_grads(muonium_optimizer *optimizer)
+{
+    if (!optimizer) {
+        return mu_fail(MUONIUM_INVALID, "optimizer is NULL");
+    }
+    const mu_kernel *kernel;
+    muonium_status status = mu_kernel_choose(MUONIUM_F32, &kernel);
+    if (status == MUONIUM_OK) {
+        visit_gradients(optimizer, false, kernel, clear, NULL);
+    }
+    return status;
+}

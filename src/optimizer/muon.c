@@ -1,0 +1,279 @@
+/*
+ * muon.c: the weight matrices. Batch by batch:
+ *
+ *     gather  momentum, direction and its norm, in one pass over gradient and momentum
+ *     run     orthogonalise the batch
+ *     apply   decay and update, in one pass over parameter and result
+ */
+#include <math.h>
+
+#include "optimizer/schedule.h"
+
+enum { ROWS_PER_TASK = 16 };
+
+/* The batch at hand. Every matrix has `row_tasks` tasks, those beyond its rows empty:
+ * matrices of a class may stand or lie. */
+typedef struct batch {
+    mu_schedule *schedule;
+    const mu_class *of;
+    size_t count;
+    size_t row_tasks;
+} batch;
+
+static float *direction_at(const batch *b, size_t i)
+{
+    return b->schedule->directions + i * mu_direction_size(b->of->m, b->of->n);
+}
+
+/* Two numbers per row: the sum of squares and the largest magnitude. */
+static double *row_stats_at(const batch *b, size_t i)
+{
+    return b->schedule->row_stats + 2 * i * b->of->n;
+}
+
+/* ---- gather ---- */
+
+static mu_momentum_step momentum_of(const mu_parameter *p)
+{
+    const muonium_options *o = &p->group->options;
+    double mu = o->momentum, t = (double)p->steps; /* this step counted */
+    bool corrected = o->momentum_form == MUONIUM_MOMENTUM_EMA_CORRECTED;
+    bool sum = o->momentum_form == MUONIUM_MOMENTUM_SUM;
+    double unbias = corrected ? 1 / (1 - pow(mu, t)) : 1;
+    double of_g = 0, of_m = unbias;
+    if (o->nesterov && corrected && o->nesterov_form == MUONIUM_NESTEROV_AUTO) {
+        of_g = (1 - mu) * unbias;
+        of_m = mu / (1 - pow(mu, t + 1));
+    } else if (o->nesterov) {
+        bool sum_ahead = o->nesterov_form == MUONIUM_NESTEROV_AUTO
+                             ? sum
+                             : o->nesterov_form == MUONIUM_NESTEROV_SUM;
+        of_g = sum_ahead ? 1 : 1 - mu;
+        of_m = mu * unbias;
+    }
+    mu_momentum_step step = {(float)mu, (float)(sum ? 1 : 1 - mu), (float)of_g, (float)of_m};
+    return step;
+}
+
+/* bf16 momentum: the direction looks at what is stored. */
+static void gather_half(const mu_schedule *schedule, const mu_parameter *p, const mu_piece *piece,
+                        const mu_momentum_step *step, const float *g, float *d)
+{
+    float m[MU_PIECE];
+    muonium_dtype dtype = p->group->options.state_dtype;
+    mu_block state = {(char *)p->momentum + piece->state * muonium_dtype_size(dtype),
+                      dtype,
+                      piece->state_stride,
+                      piece->state_stride,
+                      1,
+                      piece->count};
+    schedule->kernel->load(&state, m, piece->count);
+    schedule->elementwise->momentum(step, g, m, d, piece->count);
+    schedule->kernel->store(m, piece->count, &state);
+    schedule->kernel->load(&state, m, piece->count);
+    schedule->elementwise->direction(step, g, m, d, piece->count);
+}
+
+static void gather_rows(void *context, size_t index, unsigned lane)
+{
+    const batch *b = context;
+    const mu_schedule *schedule = b->schedule;
+    (void)lane;
+    size_t i = index / b->row_tasks, first = index % b->row_tasks * ROWS_PER_TASK;
+    const mu_member *member = &schedule->batch[i];
+    mu_parameter *p = member->parameter;
+    mu_matrix_place place = mu_matrix_at(&p->matrices, member->index);
+    mu_momentum_step step = momentum_of(p);
+    float g_buffer[MU_PIECE], m_buffer[MU_PIECE];
+    bool half = p->group->options.state_dtype != MUONIUM_F32;
+    for (size_t row = first; row < first + ROWS_PER_TASK && row < place.rows; row++) {
+        mu_offset base = mu_walk_to(&p->matrices.rows, place.first_row + row);
+        base.data += place.base.data;
+        base.grad += place.base.grad;
+        base.state += place.base.state;
+        float *d = direction_at(b, i) + row * place.cols;
+        double sum = 0, largest = 0;
+        for (size_t done = 0; done < place.cols;) {
+            mu_piece piece = mu_piece_at(p, base, &p->matrices.cols, done, MU_PIECE);
+            const float *g = mu_load_grad(schedule, p, &piece, g_buffer);
+            if (half) {
+                gather_half(schedule, p, &piece, &step, g, d + done);
+            } else {
+                float *m = mu_load_state(&piece, p->momentum, m_buffer);
+                schedule->elementwise->momentum(&step, g, m, d + done, piece.count);
+                mu_store_state(&piece, p->momentum, m);
+            }
+            mu_row_stats stats = schedule->kernel->row_stats(d + done, piece.count, 1);
+            sum += stats.sum_squares;
+            largest = stats.largest <= largest ? largest : stats.largest; /* NaN stays */
+            done += piece.count;
+        }
+        row_stats_at(b, i)[2 * row] = sum;
+        row_stats_at(b, i)[2 * row + 1] = largest;
+    }
+}
+
+/* The survey of a matrix from its rows, in their order. */
+static mu_survey survey_rows(const double *stats, size_t rows)
+{
+    double sum = 0, largest = 0;
+    for (size_t row = 0; row < rows; row++) {
+        sum += stats[2 * row];
+        largest = stats[2 * row + 1] <= largest ? largest : stats[2 * row + 1];
+    }
+    return mu_survey_of(largest, sum);
+}
+
+/* ---- apply ---- */
+
+/* NorMuon: each row of O divided by the root of the running mean of its squares, and
+ * the whole brought back to the norm of O. What a row is multiplied by goes into the
+ * place of its sum of squares. */
+static void normalize_rows(const batch *b, size_t i, const mu_matrix_place *place, float *running)
+{
+    const muonium_options *o = &b->of->group->options;
+    double *stats = row_stats_at(b, i), before = 0, after = 0;
+    for (size_t row = 0; row < place->rows; row++) {
+        double sum = stats[2 * row], mean = sum / (double)place->cols;
+        running[row] =
+            (float)(o->normuon_beta2 * (double)running[row] + (1 - o->normuon_beta2) * mean);
+        double root = sqrt((double)running[row]) + o->normuon_eps;
+        double factor = root > 0 ? 1 / root : 0;
+        before += sum;
+        after += sum * factor * factor;
+        stats[2 * row] = factor;
+    }
+    double restore = after > 0 ? sqrt(before / after) : 0;
+    for (size_t row = 0; row < place->rows; row++) {
+        stats[2 * row] *= restore;
+    }
+}
+
+static void square_rows(void *context, size_t index, unsigned lane)
+{
+    const batch *b = context;
+    (void)lane;
+    size_t i = index / b->row_tasks, first = index % b->row_tasks * ROWS_PER_TASK;
+    const mu_member *member = &b->schedule->batch[i];
+    mu_matrix_place place = mu_matrix_at(&member->parameter->matrices, member->index);
+    for (size_t row = first; row < first + ROWS_PER_TASK && row < place.rows; row++) {
+        const float *o = direction_at(b, i) + row * place.cols;
+        row_stats_at(b, i)[2 * row] = b->schedule->kernel->row_stats(o, place.cols, 1).sum_squares;
+    }
+}
+
+static void apply_rows(void *context, size_t index, unsigned lane)
+{
+    const batch *b = context;
+    const mu_schedule *schedule = b->schedule;
+    (void)lane;
+    size_t i = index / b->row_tasks, first = index % b->row_tasks * ROWS_PER_TASK;
+    const mu_member *member = &schedule->batch[i];
+    mu_parameter *p = member->parameter;
+    const muonium_options *o = &p->group->options;
+    if (schedule->certificates[i].outcome == MUONIUM_SKIPPED) {
+        return;
+    }
+    mu_matrix_place place = mu_matrix_at(&p->matrices, member->index);
+    double rate = o->lr * mu_scale_of(o, place.rows, place.cols);
+    if (o->spatial_normalize) {
+        rate /= sqrt((double)p->matrices.positions);
+    }
+    double decay =
+        o->decay == MUONIUM_DECAY_INDEPENDENT ? o->weight_decay : o->lr * o->weight_decay;
+    mu_update_step step = {(float)(1 - decay), (float)rate, o->decay == MUONIUM_DECAY_CAUTIOUS};
+    float w_buffer[MU_PIECE];
+    for (size_t row = first; row < first + ROWS_PER_TASK && row < place.rows; row++) {
+        mu_offset base = mu_walk_to(&p->matrices.rows, place.first_row + row);
+        base.data += place.base.data;
+        base.state += place.base.state;
+        const float *result = direction_at(b, i) + row * place.cols;
+        if (o->normuon) {
+            step.rate = (float)(rate * row_stats_at(b, i)[2 * row]);
+        }
+        for (size_t done = 0; done < place.cols;) {
+            mu_piece piece = mu_piece_at(p, base, &p->matrices.cols, done, MU_PIECE);
+            float *w = mu_load_weights(schedule, p, &piece, w_buffer);
+            schedule->elementwise->update(&step, result + done, w, piece.count);
+            mu_store_weights(schedule, p, &piece, w);
+            done += piece.count;
+        }
+    }
+}
+
+/* ---- batches ---- */
+
+static void orient(const batch *b, size_t i)
+{
+    const mu_schedule *schedule = b->schedule;
+    const mu_member *member = &schedule->batch[i];
+    mu_matrix_place place = mu_matrix_at(&member->parameter->matrices, member->index);
+    bool tall = place.rows > place.cols;
+    schedule->oriented[i] = (mu_oriented){
+        .data = (char *)direction_at(b, i),
+        .dtype = MUONIUM_F32,
+        .row_stride = tall ? 1 : (ptrdiff_t)place.cols,
+        .col_stride = tall ? (ptrdiff_t)place.cols : 1,
+    };
+    schedule->surveys[i] = survey_rows(row_stats_at(b, i), place.rows);
+    schedule->certificates[i] = (muonium_certificate){.outcome = MUONIUM_ORTHOGONALIZED};
+}
+
+static void count_outcome(muonium_optimizer *optimizer, const mu_member *member,
+                          const muonium_certificate *certificate)
+{
+    muonium_counters *counters = &optimizer->counters;
+    counters->matrices += certificate->outcome == MUONIUM_ORTHOGONALIZED;
+    counters->zero += certificate->outcome == MUONIUM_ZERO;
+    counters->skipped += certificate->outcome == MUONIUM_SKIPPED;
+    counters->rescued += (uint64_t)certificate->rescued;
+    member->parameter->certificates[member->index] = *certificate;
+    member->parameter->certified = true;
+}
+
+static void run_batch(muonium_optimizer *optimizer, const mu_class *of, size_t count)
+{
+    mu_schedule *schedule = optimizer->schedule;
+    batch b = {schedule, of, count, (of->n + ROWS_PER_TASK - 1) / ROWS_PER_TASK};
+    unsigned lanes = mu_pool_lanes();
+    mu_pool_run(gather_rows, &b, count * b.row_tasks, lanes);
+    for (size_t i = 0; i < count; i++) {
+        orient(&b, i);
+    }
+    if (!optimizer->identity) {
+        mu_plan_run(of->plan, count, schedule->oriented, schedule->surveys, schedule->workspace,
+                    schedule->certificates);
+    }
+    if (of->group->options.normuon) {
+        mu_pool_run(square_rows, &b, count * b.row_tasks, lanes);
+        for (size_t i = 0; i < count; i++) {
+            const mu_member *member = &schedule->batch[i];
+            const mu_matrices *matrices = &member->parameter->matrices;
+            mu_matrix_place place = mu_matrix_at(matrices, member->index);
+            size_t at = member->index / matrices->blocks * matrices->rows.total;
+            normalize_rows(&b, i, &place, member->parameter->normuon + at + place.first_row);
+        }
+    }
+    mu_pool_run(apply_rows, &b, count * b.row_tasks, lanes);
+    for (size_t i = 0; i < count; i++) {
+        count_outcome(optimizer, &schedule->batch[i], &schedule->certificates[i]);
+    }
+}
+
+void mu_step_muon(muonium_optimizer *optimizer)
+{
+    mu_schedule *schedule = optimizer->schedule;
+    for (size_t c = 0; c < schedule->class_count; c++) {
+        const mu_class *of = &schedule->classes[c];
+        size_t count = 0;
+        for (size_t i = 0; i < of->count; i++) {
+            if (schedule->active[of->members[i].parameter->number]) {
+                schedule->batch[count++] = of->members[i];
+            }
+            if (count > 0 && (count == of->capacity || i + 1 == of->count)) {
+                run_batch(optimizer, of, count);
+                count = 0;
+            }
+        }
+    }
+}

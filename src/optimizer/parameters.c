@@ -1,0 +1,587 @@
+/*
+ * parameters.c: making optimizers and groups, adding parameters, changing options.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "optimizer/optimizer.h"
+#include "optimizer/schedule.h"
+
+/* ---- groups ---- */
+
+static size_t text_bytes(const char *text)
+{
+    return text ? strlen(text) + 1 : 0;
+}
+
+static const char *keep_text(char **room, const char *text)
+{
+    size_t bytes = text_bytes(text);
+    char *kept = text ? memcpy(*room, text, bytes) : NULL;
+    *room += bytes;
+    return kept;
+}
+
+/* Options whose strings, tables and patterns belong to the group. */
+static muonium_status make_group(const muonium_options *given, muonium_group **made)
+{
+    muonium_options options;
+    muonium_status status = mu_read_options(given, &options);
+    if (status != MUONIUM_OK) {
+        return status;
+    }
+    size_t pointers = options.patterns ? options.pattern_count * sizeof(char *) : 0;
+    size_t bytes = pointers + text_bytes(options.coefficients);
+    for (size_t i = 0; options.patterns && i < options.pattern_count; i++) {
+        bytes += text_bytes(options.patterns[i]);
+    }
+    muonium_group *group = mu_alloc_zeroed(sizeof *group);
+    char *strings = mu_alloc(bytes);
+    if (!group || !strings) {
+        mu_free(group);
+        mu_free(strings);
+        return mu_fail(MUONIUM_NO_MEMORY, "no memory for a group of parameters");
+    }
+    group->options = options;
+    group->strings = strings;
+    char *room = strings + pointers;
+    if (options.patterns) {
+        const char **patterns = (const char **)(void *)strings;
+        for (size_t i = 0; i < options.pattern_count; i++) {
+            patterns[i] = keep_text(&room, options.patterns[i]);
+        }
+        group->options.patterns = patterns;
+    }
+    group->options.coefficients = keep_text(&room, options.coefficients);
+    if (options.table) {
+        /* Rows beyond the last that can ever be used need no place. */
+        size_t rows =
+            options.table_rows < MUONIUM_MAX_STEPS ? options.table_rows : MUONIUM_MAX_STEPS;
+        memcpy(group->table, options.table, rows * sizeof group->table[0]);
+        group->options.table = (const double(*)[3])group->table;
+        group->options.table_rows = rows;
+    }
+    *made = group;
+    return MUONIUM_OK;
+}
+
+static void free_group(muonium_group *group)
+{
+    if (group) {
+        mu_free(group->strings);
+        mu_free(group);
+    }
+}
+
+muonium_status muonium_add_group(muonium_optimizer *optimizer, const muonium_options *options,
+                                 muonium_group **group)
+{
+    if (!optimizer || !group) {
+        return mu_fail(MUONIUM_INVALID, "%s is NULL", optimizer ? "group" : "optimizer");
+    }
+    muonium_group *made;
+    muonium_status status = make_group(options, &made);
+    if (status != MUONIUM_OK) {
+        return status;
+    }
+    muonium_group *last = optimizer->groups;
+    while (last->next) {
+        last = last->next;
+    }
+    last->next = made;
+    *group = made;
+    return MUONIUM_OK;
+}
+
+static bool owns(const muonium_optimizer *optimizer, const muonium_group *group)
+{
+    const muonium_group *candidate = optimizer->groups;
+    while (candidate && candidate != group) {
+        candidate = candidate->next;
+    }
+    return candidate != NULL;
+}
+
+/* ---- the optimizer ---- */
+
+muonium_status muonium_create(const muonium_options *options, muonium_optimizer **optimizer)
+{
+    if (!optimizer) {
+        return mu_fail(MUONIUM_INVALID, "optimizer is NULL: pass the address of a pointer");
+    }
+    muonium_group *group;
+    muonium_status status = make_group(options, &group);
+    if (status != MUONIUM_OK) {
+        return status;
+    }
+    muonium_optimizer *made = mu_alloc_zeroed(sizeof *made);
+    if (!made) {
+        free_group(group);
+        return mu_fail(MUONIUM_NO_MEMORY, "no memory for an optimizer");
+    }
+    made->groups = group;
+    made->scratch_bytes = group->options.scratch_bytes;
+    made->log = group->options.log;
+    made->log_context = group->options.log_context;
+    *optimizer = made;
+    return MUONIUM_OK;
+}
+
+static void free_parameter(mu_parameter *p)
+{
+    if (p) {
+        mu_free(p->name);
+        mu_free((void *)(uintptr_t)p->tensor.row_splits);
+        mu_free(p->momentum);
+        mu_free(p->exp_avg);
+        mu_free(p->exp_avg_sq);
+        mu_free(p->normuon);
+        mu_free(p->master);
+        mu_free(p->certificates);
+        mu_free(p);
+    }
+}
+
+void muonium_destroy(muonium_optimizer *optimizer)
+{
+    if (!optimizer) {
+        return;
+    }
+    mu_schedule_destroy(optimizer->schedule);
+    for (size_t i = 0; i < optimizer->count; i++) {
+        free_parameter(optimizer->parameters[i]);
+    }
+    mu_free(optimizer->parameters);
+    for (muonium_group *group = optimizer->groups; group;) {
+        muonium_group *next = group->next;
+        free_group(group);
+        group = next;
+    }
+    mu_free(optimizer);
+}
+
+/* ---- adding ---- */
+
+static muonium_status check_tensor(const muonium_tensor *tensor, const char *name)
+{
+    if (tensor->dtype != MUONIUM_F32 && tensor->dtype != MUONIUM_BF16 &&
+        tensor->dtype != MUONIUM_F16) {
+        return mu_fail(MUONIUM_INVALID,
+                       "dtype of %s is %d: parameters are MUONIUM_F32, MUONIUM_BF16 or "
+                       "MUONIUM_F16",
+                       name, (int)tensor->dtype);
+    }
+    if (tensor->ndim > MUONIUM_MAX_DIMS) {
+        return mu_fail(MUONIUM_INVALID, "ndim of %s is %zu: at most %d dimensions", name,
+                       tensor->ndim, MUONIUM_MAX_DIMS);
+    }
+    if (!tensor->data) {
+        return mu_fail(MUONIUM_INVALID, "data of %s is NULL: pass where the parameter lies", name);
+    }
+    if (tensor->route < MUONIUM_ROUTE_AUTO || tensor->route > MUONIUM_ROUTE_ADAM) {
+        return mu_fail(MUONIUM_INVALID, "route of %s is %d: use one of muonium_route", name,
+                       (int)tensor->route);
+    }
+    size_t elements = 1;
+    for (size_t d = 0; d < tensor->ndim; d++) {
+        if (tensor->shape[d] == 0 || !mu_mul(elements, tensor->shape[d], &elements)) {
+            return mu_fail(MUONIUM_INVALID,
+                           "shape[%zu] of %s is %zu: each must be at least 1, and their product "
+                           "must fit into the address space",
+                           d, name, tensor->shape[d]);
+        }
+    }
+    if (elements > PTRDIFF_MAX / sizeof(double)) {
+        return mu_fail(MUONIUM_INVALID,
+                       "%s has %zu elements: that does not fit into the address space", name,
+                       elements);
+    }
+    return MUONIUM_OK;
+}
+
+/* Strides left at 0 become those of a dense array. */
+static void fill_strides(const muonium_tensor *tensor, ptrdiff_t *strides)
+{
+    bool given = false;
+    for (size_t d = 0; d < tensor->ndim; d++) {
+        given = given || strides[d] != 0;
+    }
+    ptrdiff_t step = 1;
+    for (size_t d = tensor->ndim; !given && d-- > 0;) {
+        strides[d] = step;
+        step *= (ptrdiff_t)tensor->shape[d];
+    }
+}
+
+static muonium_status find_extent(const char *name, const char *what, const void *data,
+                                  muonium_dtype dtype, const muonium_tensor *tensor,
+                                  const ptrdiff_t *strides, mu_extent *extent)
+{
+    size_t bytes = muonium_dtype_size(dtype);
+    if ((uintptr_t)data % bytes != 0) {
+        return mu_fail(MUONIUM_INVALID,
+                       "%s of %s is at %p: elements of %zu bytes must lie at a multiple of that",
+                       what, name, data, bytes);
+    }
+    if (!mu_extent_of(data, bytes, tensor->ndim, tensor->shape, strides, extent)) {
+        return mu_fail(MUONIUM_INVALID,
+                       "%s of %s at %p: with its shape and strides it leaves the address space",
+                       what, name, data);
+    }
+    return MUONIUM_OK;
+}
+
+/* What a parameter writes must be its own: no gradient, nor another parameter's. Sets
+ * the extents of p, which it must not have in common with any other. */
+static muonium_status check_memory(const muonium_optimizer *optimizer, mu_parameter *p)
+{
+    mu_extent data, grad = {0, 0};
+    muonium_status status = find_extent(p->name, "data", p->tensor.data, p->tensor.dtype,
+                                        &p->tensor, p->tensor.strides, &data);
+    if (status == MUONIUM_OK && p->tensor.grad) {
+        status = find_extent(p->name, "grad", p->tensor.grad, p->grad_dtype, &p->tensor,
+                             p->tensor.grad_strides, &grad);
+    }
+    if (status != MUONIUM_OK) {
+        return status;
+    }
+    if (mu_extents_overlap(data, grad)) {
+        return mu_fail(MUONIUM_INVALID, "data and grad of %s overlap", p->name);
+    }
+    for (size_t i = 0; i < optimizer->count; i++) {
+        const mu_parameter *other = optimizer->parameters[i];
+        if (other == p) {
+            continue;
+        }
+        if (mu_extents_overlap(data, other->data)) {
+            return mu_fail(MUONIUM_INVALID,
+                           "data of %s overlaps data of %s: add a tensor once, and views of one "
+                           "memory as one tensor",
+                           p->name, other->name);
+        }
+        if (mu_extents_overlap(data, other->grad) || mu_extents_overlap(grad, other->data)) {
+            return mu_fail(MUONIUM_INVALID, "memory of %s overlaps data or grad of %s", p->name,
+                           other->name);
+        }
+    }
+    p->data = data;
+    p->grad = grad;
+    return MUONIUM_OK;
+}
+
+static bool allocate_state(mu_parameter *p)
+{
+    const muonium_options *o = &p->group->options;
+    size_t floats = p->elements * sizeof(float);
+    if (p->muon) {
+        p->momentum = mu_alloc_zeroed(p->elements * muonium_dtype_size(o->state_dtype));
+        p->certificates = mu_alloc_zeroed(p->matrices.count * sizeof *p->certificates);
+        if (o->normuon) {
+            p->normuon = mu_alloc_zeroed(p->matrices.batch.total * p->matrices.rows.total *
+                                         sizeof *p->normuon);
+        }
+        if (!p->momentum || !p->certificates || (o->normuon && !p->normuon)) {
+            return false;
+        }
+    } else {
+        p->exp_avg = mu_alloc_zeroed(floats);
+        p->exp_avg_sq = mu_alloc_zeroed(floats);
+        if (!p->exp_avg || !p->exp_avg_sq) {
+            return false;
+        }
+    }
+    if (o->master && p->tensor.dtype != MUONIUM_F32) {
+        p->master = mu_alloc(floats);
+        return p->master != NULL;
+    }
+    return true;
+}
+
+static muonium_status describe(muonium_optimizer *optimizer, const muonium_tensor *tensor,
+                               mu_parameter *p)
+{
+    muonium_status status = check_tensor(tensor, p->name);
+    if (status != MUONIUM_OK) {
+        return status;
+    }
+    p->tensor = *tensor;
+    p->tensor.name = p->name;
+    p->tensor.row_splits = NULL;
+    p->grad_dtype = tensor->f32_grad ? MUONIUM_F32 : tensor->dtype;
+    fill_strides(&p->tensor, p->tensor.strides);
+    fill_strides(&p->tensor, p->tensor.grad_strides);
+    status = check_memory(optimizer, p);
+    if (status != MUONIUM_OK) {
+        return status;
+    }
+    if (!mu_elements_distinct(p->tensor.ndim, p->tensor.shape, p->tensor.strides)) {
+        return mu_fail(MUONIUM_INVALID, "strides of %s: elements of the parameter would overlap",
+                       p->name);
+    }
+    if (tensor->row_splits && tensor->row_split_count > 0) {
+        size_t bytes;
+        size_t *splits =
+            mu_mul(tensor->row_split_count, sizeof *splits, &bytes) ? mu_alloc(bytes) : NULL;
+        if (!splits) {
+            return mu_fail(MUONIUM_NO_MEMORY, "no memory for the %zu row splits of %s",
+                           tensor->row_split_count, p->name);
+        }
+        memcpy(splits, tensor->row_splits, bytes);
+        p->tensor.row_splits = splits;
+    }
+    status = mu_layout_of(&p->tensor, p->name, &p->group->options, &p->matrices);
+    if (status == MUONIUM_OK) {
+        status =
+            mu_route(&p->tensor, p->name, &p->group->options, &p->matrices, &p->muon, p->reason);
+    }
+    if (status != MUONIUM_OK) {
+        return status;
+    }
+    mu_walk_all(&p->tensor, &p->all);
+    p->elements = p->all.total;
+    if (!allocate_state(p)) {
+        return mu_fail(MUONIUM_NO_MEMORY, "no memory for the state of %s (%zu elements)", p->name,
+                       p->elements);
+    }
+    return MUONIUM_OK;
+}
+
+static uint64_t hash_of(const char *text)
+{
+    uint64_t hash = 0xcbf29ce484222325u; /* FNV-1a */
+    for (; *text; text++) {
+        hash = (hash ^ (unsigned char)*text) * 0x100000001b3u;
+    }
+    return hash;
+}
+
+/* The number of a parameter by name, or the count. */
+static size_t index_of(const muonium_optimizer *optimizer, const char *name)
+{
+    uint64_t hash = hash_of(name);
+    size_t i = 0;
+    while (i < optimizer->count && (optimizer->parameters[i]->name_hash != hash ||
+                                    strcmp(optimizer->parameters[i]->name, name) != 0)) {
+        i++;
+    }
+    return i;
+}
+
+static muonium_status name_parameter(muonium_optimizer *optimizer, const char *given,
+                                     mu_parameter *p)
+{
+    char numbered[40];
+    if (!given) {
+        snprintf(numbered, sizeof numbered, "parameter %zu", optimizer->count);
+        given = numbered;
+    }
+    size_t taken = index_of(optimizer, given);
+    if (taken < optimizer->count) {
+        return mu_fail(MUONIUM_INVALID, "the name %s is taken by parameter %zu: names must differ",
+                       given, taken);
+    }
+    p->name = mu_alloc(strlen(given) + 1);
+    if (!p->name) {
+        return mu_fail(MUONIUM_NO_MEMORY, "no memory for the name %s", given);
+    }
+    strcpy(p->name, given);
+    p->name_hash = hash_of(given);
+    return MUONIUM_OK;
+}
+
+static bool make_room(muonium_optimizer *optimizer)
+{
+    if (optimizer->count < optimizer->capacity) {
+        return true;
+    }
+    size_t capacity = optimizer->capacity ? 2 * optimizer->capacity : 4;
+    mu_parameter **grown = mu_alloc(capacity * sizeof *grown);
+    if (!grown) {
+        return false;
+    }
+    if (optimizer->count > 0) {
+        memcpy(grown, optimizer->parameters, optimizer->count * sizeof *grown);
+    }
+    mu_free(optimizer->parameters);
+    optimizer->parameters = grown;
+    optimizer->capacity = capacity;
+    return true;
+}
+
+muonium_status muonium_add(muonium_optimizer *optimizer, const muonium_tensor *tensor,
+                           muonium_group *group)
+{
+    if (!optimizer || !tensor) {
+        return mu_fail(MUONIUM_INVALID, "%s is NULL", optimizer ? "tensor" : "optimizer");
+    }
+    if (group && !owns(optimizer, group)) {
+        return mu_fail(MUONIUM_INVALID, "the group of %s belongs to another optimizer",
+                       tensor->name ? tensor->name : "a parameter");
+    }
+    mu_parameter *p = make_room(optimizer) ? mu_alloc_zeroed(sizeof *p) : NULL;
+    if (!p) {
+        return mu_fail(MUONIUM_NO_MEMORY, "no memory for another parameter");
+    }
+    p->group = group ? group : optimizer->groups;
+    muonium_status status = name_parameter(optimizer, tensor->name, p);
+    if (status == MUONIUM_OK) {
+        mu_fenv environment = mu_fenv_enter();
+        status = describe(optimizer, tensor, p);
+        mu_fenv_leave(environment);
+    }
+    if (status != MUONIUM_OK) {
+        free_parameter(p);
+        return status;
+    }
+    p->number = optimizer->count;
+    optimizer->parameters[optimizer->count++] = p;
+    optimizer->counters.muon += p->muon;
+    optimizer->counters.adam += !p->muon;
+    mu_schedule_destroy(optimizer->schedule);
+    optimizer->schedule = NULL;
+    optimizer->logged = false;
+    return MUONIUM_OK;
+}
+
+/* ---- looking up and changing ---- */
+
+size_t muonium_parameter_count(const muonium_optimizer *optimizer)
+{
+    return optimizer ? optimizer->count : 0;
+}
+
+muonium_status muonium_find(const muonium_optimizer *optimizer, const char *name, size_t *parameter)
+{
+    if (!optimizer || !name || !parameter) {
+        return mu_fail(MUONIUM_INVALID, "%s is NULL",
+                       !optimizer ? "optimizer"
+                       : !name    ? "name"
+                                  : "parameter");
+    }
+    size_t index = index_of(optimizer, name);
+    if (index < optimizer->count) {
+        *parameter = index;
+        return MUONIUM_OK;
+    }
+    return mu_fail(MUONIUM_INVALID, "no parameter is named %s (there are %zu)", name,
+                   optimizer->count);
+}
+
+muonium_status mu_parameter_at(const muonium_optimizer *optimizer, size_t index,
+                               mu_parameter **parameter)
+{
+    if (!optimizer) {
+        return mu_fail(MUONIUM_INVALID, "optimizer is NULL");
+    }
+    if (index >= optimizer->count) {
+        return mu_fail(MUONIUM_INVALID, "parameter is %zu: there are %zu, counted from 0", index,
+                       optimizer->count);
+    }
+    *parameter = optimizer->parameters[index];
+    return MUONIUM_OK;
+}
+
+/* Try a changed place of data or grad; keep it if the memory is still sound. */
+static muonium_status move_to(muonium_optimizer *optimizer, mu_parameter *p, void **place,
+                              void *target)
+{
+    void *before = *place;
+    *place = target;
+    muonium_status status = check_memory(optimizer, p);
+    if (status != MUONIUM_OK) {
+        *place = before;
+    }
+    return status;
+}
+
+muonium_status muonium_set_data(muonium_optimizer *optimizer, size_t parameter, void *data)
+{
+    mu_parameter *p = NULL;
+    muonium_status status = mu_parameter_at(optimizer, parameter, &p);
+    if (status == MUONIUM_OK && !data) {
+        status =
+            mu_fail(MUONIUM_INVALID, "data of %s is NULL: pass where the parameter lies", p->name);
+    }
+    return status == MUONIUM_OK ? move_to(optimizer, p, &p->tensor.data, data) : status;
+}
+
+muonium_status muonium_set_grad(muonium_optimizer *optimizer, size_t parameter, void *grad)
+{
+    mu_parameter *p = NULL;
+    muonium_status status = mu_parameter_at(optimizer, parameter, &p);
+    return status == MUONIUM_OK ? move_to(optimizer, p, &p->tensor.grad, grad) : status;
+}
+
+/* Change one or all groups, if the changed options are valid for each. */
+static muonium_status change(muonium_optimizer *optimizer, muonium_group *group,
+                             muonium_status (*set)(muonium_options *options, double value),
+                             double value)
+{
+    if (!optimizer || (group && !owns(optimizer, group))) {
+        return mu_fail(MUONIUM_INVALID,
+                       optimizer ? "the group belongs to another optimizer" : "optimizer is NULL");
+    }
+    for (int apply = 0; apply < 2; apply++) {
+        for (muonium_group *g = group ? group : optimizer->groups; g; g = group ? NULL : g->next) {
+            muonium_options changed = g->options;
+            muonium_status status = set(&changed, value);
+            if (status == MUONIUM_OK) {
+                status = mu_check_options(&changed);
+            }
+            if (status != MUONIUM_OK) {
+                return status;
+            }
+            if (apply) {
+                g->options = changed;
+            }
+        }
+    }
+    return MUONIUM_OK;
+}
+
+/* A rate of its own becomes a multiple of lr, so that it can follow through 0 too. */
+static muonium_status set_lr(muonium_options *options, double value)
+{
+    if (options->adam_lr >= 0) {
+        if (options->lr == 0) {
+            return mu_fail(MUONIUM_INVALID,
+                           "lr is 0 and adam_lr is %g: there is no factor by which to move it; "
+                           "use adam_lr_scale instead of adam_lr",
+                           options->adam_lr);
+        }
+        options->adam_lr_scale = options->adam_lr / options->lr;
+        options->adam_lr = -1;
+    }
+    options->lr = value;
+    return MUONIUM_OK;
+}
+
+static muonium_status set_weight_decay(muonium_options *options, double value)
+{
+    options->weight_decay = value;
+    return MUONIUM_OK;
+}
+
+static muonium_status set_momentum(muonium_options *options, double value)
+{
+    options->momentum = value;
+    return MUONIUM_OK;
+}
+
+muonium_status muonium_set_lr(muonium_optimizer *optimizer, muonium_group *group, double lr)
+{
+    return change(optimizer, group, set_lr, lr);
+}
+
+muonium_status muonium_set_weight_decay(muonium_optimizer *optimizer, muonium_group *group,
+                                        double weight_decay)
+{
+    return change(optimizer, group, set_weight_decay, weight_decay);
+}
+
+muonium_status muonium_set_momentum(muonium_optimizer *optimizer, muonium_group *group,
+                                    double momentum)
+{
+    return change(optimizer, group, set_momentum, momentum);
+}

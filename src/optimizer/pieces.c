@@ -1,0 +1,126 @@
+/*
+ * pieces.c: short runs of a parameter, its gradient and its state, as consecutive f32
+ * whatever their types and strides. Where they are that already, they are used in
+ * place.
+ */
+#include <string.h>
+
+#include "optimizer/schedule.h"
+
+mu_piece mu_piece_at(const mu_parameter *parameter, mu_offset base, const mu_walk *walk,
+                     size_t index, size_t most)
+{
+    size_t last = walk->levels - 1;
+    mu_offset at = mu_walk_to(walk, index);
+    size_t left = walk->count[last] - index % walk->count[last];
+    const muonium_tensor *t = &parameter->tensor;
+    ptrdiff_t data_bytes = (ptrdiff_t)muonium_dtype_size(t->dtype);
+    ptrdiff_t grad_bytes = (ptrdiff_t)muonium_dtype_size(parameter->grad_dtype);
+    mu_piece piece = {
+        .data = (char *)t->data + (base.data + at.data) * data_bytes,
+        .grad = t->grad ? (const char *)t->grad + (base.grad + at.grad) * grad_bytes : NULL,
+        .state = (size_t)(base.state + at.state),
+        .data_stride = walk->data[last],
+        .grad_stride = walk->grad[last],
+        .state_stride = walk->state[last],
+        .count = left < most ? left : most,
+    };
+    return piece;
+}
+
+static mu_block as_block(const void *data, muonium_dtype dtype, ptrdiff_t stride, size_t count)
+{
+    mu_block block = {(void *)(uintptr_t)data, dtype, stride, stride, 1, count};
+    return block;
+}
+
+const float *mu_load_grad(const mu_schedule *schedule, const mu_parameter *parameter,
+                          const mu_piece *piece, float *buffer)
+{
+    if (parameter->grad_dtype == MUONIUM_F32 && piece->grad_stride == 1) {
+        return (const float *)(const void *)piece->grad;
+    }
+    mu_block from = as_block(piece->grad, parameter->grad_dtype, piece->grad_stride, piece->count);
+    schedule->kernel->load(&from, buffer, piece->count);
+    return buffer;
+}
+
+float *mu_load_state(const mu_piece *piece, float *state, float *buffer)
+{
+    float *from = state + piece->state;
+    if (piece->state_stride == 1) {
+        return from;
+    }
+    for (size_t i = 0; i < piece->count; i++) {
+        buffer[i] = from[(ptrdiff_t)i * piece->state_stride];
+    }
+    return buffer;
+}
+
+void mu_store_state(const mu_piece *piece, float *state, const float *values)
+{
+    float *to = state + piece->state;
+    if (values == to) {
+        return;
+    }
+    for (size_t i = 0; i < piece->count; i++) {
+        to[(ptrdiff_t)i * piece->state_stride] = values[i];
+    }
+}
+
+float *mu_load_weights(const mu_schedule *schedule, const mu_parameter *parameter,
+                       const mu_piece *piece, float *buffer)
+{
+    if (parameter->master) {
+        return mu_load_state(piece, parameter->master, buffer);
+    }
+    if (parameter->tensor.dtype == MUONIUM_F32 && piece->data_stride == 1) {
+        return (float *)(void *)piece->data;
+    }
+    mu_block from =
+        as_block(piece->data, parameter->tensor.dtype, piece->data_stride, piece->count);
+    schedule->kernel->load(&from, buffer, piece->count);
+    return buffer;
+}
+
+/* Every element of every step of every parameter gets random bits of its own. Elements
+ * of a piece need not be neighbours in the state, so each is rounded by its number. */
+static void store_stochastic(const mu_schedule *schedule, const mu_parameter *parameter,
+                             const mu_piece *piece, const float *values)
+{
+    uint64_t key = parameter->group->options.seed ^ parameter->name_hash;
+    muonium_dtype half = parameter->tensor.dtype;
+    uint16_t rounded[MU_PIECE];
+    if (piece->state_stride == 1) {
+        schedule->elementwise->round_stochastic(values, piece->count, half, key, parameter->steps,
+                                                piece->state, rounded);
+    } else {
+        for (size_t i = 0; i < piece->count; i++) {
+            uint64_t number =
+                (uint64_t)((ptrdiff_t)piece->state + (ptrdiff_t)i * piece->state_stride);
+            schedule->elementwise->round_stochastic(&values[i], 1, half, key, parameter->steps,
+                                                    number, &rounded[i]);
+        }
+    }
+    for (size_t i = 0; i < piece->count; i++) {
+        char *to = piece->data + (ptrdiff_t)i * piece->data_stride * (ptrdiff_t)sizeof *rounded;
+        memcpy(to, &rounded[i], sizeof rounded[i]);
+    }
+}
+
+void mu_store_weights(const mu_schedule *schedule, const mu_parameter *parameter,
+                      const mu_piece *piece, const float *values)
+{
+    const muonium_tensor *t = &parameter->tensor;
+    if (parameter->master) {
+        mu_store_state(piece, parameter->master, values);
+    } else if ((const void *)values == (const void *)piece->data) {
+        return;
+    }
+    if (t->dtype != MUONIUM_F32 && parameter->group->options.stochastic_rounding) {
+        store_stochastic(schedule, parameter, piece, values);
+        return;
+    }
+    mu_block to = as_block(piece->data, t->dtype, piece->data_stride, piece->count);
+    schedule->kernel->store(values, piece->count, &to);
+}

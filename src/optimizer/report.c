@@ -1,0 +1,140 @@
+/*
+ * report.c: what every parameter gets, and what has been done. Needs no step: plans are
+ * made for the asking and thrown away.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "optimizer/schedule.h"
+
+static size_t state_bytes(const mu_parameter *p)
+{
+    const muonium_options *o = &p->group->options;
+    size_t per_element = p->muon ? muonium_dtype_size(o->state_dtype) : 2 * sizeof(float);
+    size_t bytes = p->elements * (per_element + (p->master ? sizeof(float) : 0));
+    if (p->normuon) {
+        bytes += p->matrices.batch.total * p->matrices.rows.total * sizeof(float);
+    }
+    return bytes;
+}
+
+/* Flops of all matrices of a parameter. Blocks of rows may differ in shape, and repeat
+ * for every index of the batch. */
+static muonium_status describe_matrices(const mu_parameter *p, muonium_parameter_report *report)
+{
+    double table[MUONIUM_MAX_STEPS][3];
+    muonium_plan_options options;
+    muonium_status status = mu_plan_options_of(&p->group->options, table, &options);
+    mu_matrix_place previous = {0};
+    double flops = 0;
+    for (size_t block = 0; status == MUONIUM_OK && block < p->matrices.blocks; block++) {
+        mu_matrix_place place = mu_matrix_at(&p->matrices, block);
+        if (place.rows != previous.rows) {
+            muonium_plan *plan;
+            muonium_plan_info info;
+            status =
+                muonium_plan_create((muonium_shape){1, place.rows, place.cols}, &options, &plan);
+            if (status != MUONIUM_OK) {
+                break;
+            }
+            muonium_plan_describe(plan, &info);
+            muonium_plan_destroy(plan);
+            flops = info.flops;
+            if (block == 0) {
+                report->rows = place.rows;
+                report->cols = place.cols;
+                report->form = info.form;
+                report->restarts = info.restarts;
+            }
+        }
+        report->flops += flops * (double)p->matrices.batch.total;
+        previous = place;
+    }
+    return status;
+}
+
+/* An m x n matrix of orthonormal rows, m <= n, has a root mean square of n^-1/2. */
+static double step_rms(const mu_parameter *p, const muonium_parameter_report *report)
+{
+    const muonium_options *o = &p->group->options;
+    if (!p->muon) {
+        return mu_adam_lr(o);
+    }
+    double longer = (double)(report->rows > report->cols ? report->rows : report->cols);
+    double rate = o->lr * mu_scale_of(o, report->rows, report->cols);
+    if (o->spatial_normalize) {
+        rate /= sqrt((double)p->matrices.positions);
+    }
+    return rate / sqrt(longer);
+}
+
+muonium_status muonium_report(const muonium_optimizer *optimizer, size_t parameter,
+                              muonium_parameter_report *report)
+{
+    mu_parameter *p = NULL;
+    muonium_status status = mu_parameter_at(optimizer, parameter, &p);
+    if (status != MUONIUM_OK) {
+        return status;
+    }
+    if (!report) {
+        return mu_fail(MUONIUM_INVALID, "report is NULL: pass a muonium_parameter_report");
+    }
+    muonium_parameter_report made = {
+        .name = p->name,
+        .muon = p->muon,
+        .reason = p->reason,
+        .matrices = p->muon ? p->matrices.count : 0,
+        .state_bytes = state_bytes(p),
+        .lr = p->muon ? p->group->options.lr : mu_adam_lr(&p->group->options),
+        .steps = p->steps,
+    };
+    if (p->muon) {
+        status = describe_matrices(p, &made);
+    }
+    if (status == MUONIUM_OK) {
+        made.step_rms = step_rms(p, &made);
+        *report = made;
+    }
+    return status;
+}
+
+muonium_status muonium_count(const muonium_optimizer *optimizer, muonium_counters *counters)
+{
+    if (!optimizer || !counters) {
+        return mu_fail(MUONIUM_INVALID, "%s is NULL", optimizer ? "counters" : "optimizer");
+    }
+    muonium_counters found = optimizer->counters;
+    for (size_t i = 0; i < optimizer->count; i++) {
+        muonium_parameter_report report;
+        muonium_status status = muonium_report(optimizer, i, &report);
+        if (status != MUONIUM_OK) {
+            return status;
+        }
+        found.state_bytes += report.state_bytes;
+        found.flops += report.flops;
+    }
+    found.scratch_bytes = optimizer->schedule ? optimizer->schedule->bytes : 0;
+    *counters = found;
+    return MUONIUM_OK;
+}
+
+muonium_status muonium_certificates(const muonium_optimizer *optimizer, size_t parameter,
+                                    muonium_certificate *certificates, size_t capacity,
+                                    size_t *count)
+{
+    mu_parameter *p = NULL;
+    muonium_status status = mu_parameter_at(optimizer, parameter, &p);
+    if (status != MUONIUM_OK) {
+        return status;
+    }
+    if (!count || (!certificates && capacity > 0)) {
+        return mu_fail(MUONIUM_INVALID, "%s is NULL", count ? "certificates" : "count");
+    }
+    size_t there = p->certified ? p->matrices.count : 0;
+    size_t copied = there < capacity ? there : capacity;
+    if (copied > 0) {
+        memcpy(certificates, p->certificates, copied * sizeof *certificates);
+    }
+    *count = there;
+    return MUONIUM_OK;
+}

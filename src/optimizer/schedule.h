@@ -1,0 +1,99 @@
+/*
+ * schedule.h: what is the same in every step: which matrices are orthogonalised
+ * together, how element-wise work is cut, and the scratch memory for both. Made by the
+ * first step after a change of parameters.
+ */
+#ifndef MU_SCHEDULE_H
+#define MU_SCHEDULE_H
+
+#include "optimizer/optimizer.h"
+#include "orthogonalize/plan.h"
+
+/* A matrix of a parameter. */
+typedef struct mu_member {
+    mu_parameter *parameter;
+    size_t index;
+} mu_member;
+
+/* Matrices of one oriented shape and one group: (1280, 512) and (512, 1280) are of the
+ * same class. */
+typedef struct mu_class {
+    size_t m, n; /* oriented */
+    muonium_group *group;
+    muonium_plan *plan; /* for up to `capacity` matrices at a time */
+    size_t capacity;
+    mu_member *members;
+    size_t count;
+} mu_class;
+
+/* A run of a parameter's elements, in the order of its state. */
+typedef struct mu_chunk {
+    mu_parameter *parameter;
+    size_t first, count;
+} mu_chunk;
+
+struct mu_schedule {
+    const mu_kernel *kernel;
+    const mu_elementwise *elementwise;
+    mu_class *classes;
+    size_t class_count;
+    mu_member *members; /* of all classes */
+    mu_chunk *chunks;   /* of all parameters, in order */
+    size_t chunk_count;
+    bool *unsound; /* per chunk: its gradient is not finite */
+    bool *active;  /* per parameter: takes part in this step */
+    /* Scratch, for the largest batch: */
+    float *directions;  /* matrices, dense, each on a boundary of MU_ALIGNMENT */
+    void *workspace;    /* of the plans */
+    double *row_stats;  /* two per row of every matrix */
+    mu_survey *surveys; /* one per matrix of a batch, as the following */
+    mu_member *batch;
+    mu_oriented *oriented;
+    muonium_certificate *certificates;
+    size_t bytes; /* of all scratch */
+};
+
+muonium_status mu_schedule_create(const muonium_optimizer *optimizer, mu_schedule **schedule);
+void mu_schedule_destroy(mu_schedule *schedule); /* NULL is allowed */
+
+/* Floats that a matrix takes in `directions`. */
+size_t mu_direction_size(size_t rows, size_t cols);
+
+/* muon.c, adam.c: the two halves of a step, for active parameters. */
+void mu_step_muon(muonium_optimizer *optimizer);
+void mu_step_adam(muonium_optimizer *optimizer);
+
+/* ---- pieces.c: walking over a parameter and its state together ---- */
+
+enum { MU_PIECE = 1024 }; /* elements worked on at a time, in buffers that stay in cache */
+
+/* Up to MU_PIECE elements that are evenly spaced in all three arrays. */
+typedef struct mu_piece {
+    char *data;
+    const char *grad; /* NULL without a gradient */
+    size_t state;     /* index of the first in the state */
+    ptrdiff_t data_stride, grad_stride, state_stride;
+    size_t count;
+} mu_piece;
+
+/* The piece that starts at step `index` of a walk from `base` on, of at most `most`. */
+mu_piece mu_piece_at(const mu_parameter *parameter, mu_offset base, const mu_walk *walk,
+                     size_t index, size_t most);
+
+/* The piece's gradient as consecutive f32: where it is, or in `buffer`. */
+const float *mu_load_grad(const mu_schedule *schedule, const mu_parameter *parameter,
+                          const mu_piece *piece, float *buffer);
+
+/* The same for an f32 state array; to be stored back, if it was in the buffer. */
+float *mu_load_state(const mu_piece *piece, float *state, float *buffer);
+void mu_store_state(const mu_piece *piece, float *state, const float *values);
+
+/* The piece of the parameter itself, or of its master copy, as consecutive f32; and
+ * back, rounded as the group's options say. `serial` numbers the parameter among those
+ * of the optimizer, for stochastic rounding. */
+float *mu_load_weights(const mu_schedule *schedule, const mu_parameter *parameter,
+                       const mu_piece *piece, float *buffer);
+void mu_store_weights(const mu_schedule *schedule, const mu_parameter *parameter,
+                      const mu_piece *piece, const float *values);
+
+#endif
