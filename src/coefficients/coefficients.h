@@ -39,6 +39,10 @@ double mu_quintic(const double abc[3], double x);
 /* Steps first, first + 1, ..., count - 1 on one number; x if there are none. */
 double mu_compose(const double (*table)[3], int first, int count, double x);
 
+/* The largest magnitude that steps first, ..., count - 1 give to any number in
+ * [0, x]; infinite if it leaves the range of double. */
+double mu_reach(const double (*table)[3], int first, int count, double x);
+
 #define MU_STABLE_EDGE_MAX 1e3 /* where the search for an edge ends */
 
 /* The stable edge of the steps first, ..., count - 1: the smallest x >= 1 at

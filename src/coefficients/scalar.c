@@ -65,20 +65,33 @@ static range image(const double abc[3], range from)
     return values;
 }
 
-/* Whether the composition stays below 2 in magnitude on all of [1, x].
+/* All values that the composition takes on `from`.
  *
  * The image of an interval under a continuous function is an interval, so the
  * image of the image is the exact range of the composition: nothing is
- * overestimated, and no peak is missed between sample points. */
-static bool stable_up_to(const double (*table)[3], int first, int count, double x)
+ * overestimated, and no peak is missed between sample points. Beyond the range of
+ * double both ends are infinite. */
+static range composed(const double (*table)[3], int first, int count, range from)
 {
-    range values = {1.0, x};
     for (int step = first; step < count; step++) {
-        values = image(table[step], values);
-        if (!isfinite(values.low) || !isfinite(values.high)) {
-            return false;
+        from = image(table[step], from);
+        if (!isfinite(from.low) || !isfinite(from.high)) {
+            return (range){-INFINITY, INFINITY};
         }
     }
+    return from;
+}
+
+double mu_reach(const double (*table)[3], int first, int count, double x)
+{
+    range values = composed(table, first, count, (range){0.0, x});
+    return fmax(-values.low, values.high);
+}
+
+/* Whether the composition stays below 2 in magnitude on all of [1, x]. */
+static bool stable_up_to(const double (*table)[3], int first, int count, double x)
+{
+    range values = composed(table, first, count, (range){1.0, x});
     return values.low > -2.0 && values.high < 2.0;
 }
 

@@ -97,25 +97,6 @@ static double diagonal_of(const mu_iteration *it, size_t i)
                                                  : ((const double *)it->square[0])[at];
 }
 
-/* The largest magnitude that a step takes on [0, top]: at the end or at a turning
- * point, where a + 3b y + 5c y^2 = 0 with y = x^2. */
-static double largest_image(const double abc[3], double top)
-{
-    double largest = fabs(mu_quintic(abc, top));
-    if (!isfinite(largest)) {
-        return INFINITY;
-    }
-    double half = 1.5 * abc[1], discriminant = half * half - 5 * abc[2] * abc[0];
-    double h = -(half + copysign(sqrt(fmax(discriminant, 0)), half));
-    const double squares[2] = {h / (5 * abc[2]), abc[0] / h}; /* neither cancels */
-    for (int i = 0; i < 2; i++) {
-        if (discriminant >= 0 && squares[i] > 0 && squares[i] < top * top) {
-            largest = fmax(largest, fabs(mu_quintic(abc, sqrt(squares[i]))));
-        }
-    }
-    return largest;
-}
-
 /* With g(x) = 1 - x (a + b x + c x^2)^2, the result Y of the last step has
  * I - YY^T = g(XX^T), and g(x) = g(1) + (x - 1) q(x), so that its norm is at most
  * |g(1)| sqrt(m) + max|q| * deviation, the maximum being over the eigenvalues of
@@ -188,7 +169,7 @@ double mu_watch(mu_iteration *it, int t)
         it->certificate.deviation = sqrt(off + strayed);
         it->certificate.bound = bound_after(it, it->certificate.deviation);
     }
-    it->ceiling = largest_image(plan->table[t], it->ceiling);
+    it->ceiling = mu_reach((const double(*)[3])plan->table, t, t + 1, it->ceiling);
     return factor;
 }
 
