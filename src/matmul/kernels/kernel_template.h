@@ -52,17 +52,13 @@ static inline
         __builtin_prefetch(c + (ptrdiff_t)i * ldc + (NR - 1), 1);
     }
     for (; k > 0; k--) {
-        V columns[2];
-#pragma GCC unroll 2
-        for (int j = 0; j < vectors; j++) {
-            columns[j] = VEC(load)(b + j * VL);
-        }
+        V left = VEC(load)(b), right = vectors == 2 ? VEC(load)(b + VL) : left;
 #pragma GCC unroll 16
         for (int i = 0; i < MR; i++) {
             V row = VEC(set1)(a[i]);
-#pragma GCC unroll 2
-            for (int j = 0; j < vectors; j++) {
-                sum[i][j] = VEC(fma)(row, columns[j], sum[i][j]);
+            sum[i][0] = VEC(fma)(row, left, sum[i][0]);
+            if (vectors == 2) {
+                sum[i][1] = VEC(fma)(row, right, sum[i][1]);
             }
         }
         a += MR;
