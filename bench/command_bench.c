@@ -5,13 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bench.h"
 #include "cblas_peer.h"
 #include "command.h"
 #include "json.h"
 #include "matmul/matmul.h"
-#include "measure.h"
 
-enum { JSON, THREADS, SHAPES, SECONDS };
+enum { JSON, THREADS, SHAPES, SECONDS, GPT2 };
 
 static const option options[] = {
     [JSON] = {.name = "json", .type = OPTION_FLAG, .help = "print JSON"},
@@ -29,11 +29,14 @@ static const option options[] = {
     [SECONDS] = {.name = "seconds",
                  .type = OPTION_NUMBER,
                  .placeholder = "S",
-                 .fallback = "0.3",
+                 .fallback = "0.2",
                  .help = "time to spend on each figure; the best run counts"},
+    [GPT2] = {.name = "gpt2",
+              .type = OPTION_FLAG,
+              .help = "also take whole steps of GPT-2 124M (1.7 GB, some 20 seconds)"},
 };
 
-enum { MOST_SHAPES = 64, MOST_ROWS = 512 };
+enum { MOST_SHAPES = 64 };
 
 static const muonium_shape standard_shapes[] = {
     {1, 128, 128},   {1, 256, 256},   {1, 512, 512},  {1, 768, 768},
@@ -41,28 +44,24 @@ static const muonium_shape standard_shapes[] = {
     {24, 128, 512},  {16, 512, 1280}, {256, 64, 64},
 };
 
-typedef struct row {
-    const char *name;
-    muonium_shape shape;
-    double seconds, flops;
-} row;
+/* The clock of a CPU wanders: the peak is the best seen in the whole run. */
+static void watch_peak(bench *b)
+{
+    double peak = measure_peak(0.03);
+    b->peak = peak > b->peak ? peak : b->peak;
+}
 
-typedef struct bench {
-    double budget;
-    row rows[MOST_ROWS];
-    size_t count;
-    double peak, copy;
-    bool progress;
-} bench;
+void bench_record(bench *b, bench_row row)
+{
+    if (b->count < MOST_ROWS) {
+        b->rows[b->count++] = row;
+    }
+    watch_peak(b);
+}
 
 static void record(bench *b, const char *name, muonium_shape shape, double flops, double seconds)
 {
-    if (b->count < MOST_ROWS) {
-        b->rows[b->count++] = (row){name, shape, seconds, flops};
-    }
-    /* The clock of a CPU wanders: the peak is the best seen in the whole run. */
-    double peak = measure_peak();
-    b->peak = peak > b->peak ? peak : b->peak;
+    bench_record(b, (bench_row){.name = name, .shape = shape, .seconds = seconds, .flops = flops});
 }
 
 /* ---- products ---- */
@@ -225,9 +224,23 @@ static bool parse_shapes(const char *text, muonium_shape *shapes, size_t *count)
     return *count > 0;
 }
 
-static double percent(const bench *b, const row *r)
+/* Bytes take time too: the least time that the machine allows. */
+static double bound_of(const bench *b, const bench_row *r)
 {
-    return b->peak > 0 ? 100 * r->flops / r->seconds / b->peak : 0;
+    return (b->peak > 0 ? r->flops / b->peak : 0) + (b->copy > 0 ? r->bytes / b->copy : 0);
+}
+
+static void print_share(const bench *b, const bench_row *r)
+{
+    if (r->bytes == 0) {
+        printf("%10.1f GF/s %6.1f %% of peak\n", r->flops / r->seconds / 1e9,
+               100 * bound_of(b, r) / r->seconds);
+    } else if (r->flops == 0) {
+        printf("%10.1f GB/s %6.1f %% of copy\n", r->bytes / r->seconds / 1e9,
+               100 * bound_of(b, r) / r->seconds);
+    } else {
+        printf("%15s %6.1f %% of both\n", "", 100 * bound_of(b, r) / r->seconds);
+    }
 }
 
 static void print_table(const bench *b, const muonium_cpu_info *cpu)
@@ -238,9 +251,9 @@ static void print_table(const bench *b, const muonium_cpu_info *cpu)
     if (cblas_peer_name()) {
         printf("peer   %s\n", cblas_peer_name());
     }
-    printf("\n%-16s %20s %12s %10s %8s\n", "", "shape", "time", "GF/s", "of peak");
+    printf("\n");
     for (size_t i = 0; i < b->count; i++) {
-        const row *r = &b->rows[i];
+        const bench_row *r = &b->rows[i];
         char shape[64];
         if (r->shape.batch == 1) {
             snprintf(shape, sizeof shape, "%zu x %zu", r->shape.rows, r->shape.cols);
@@ -248,8 +261,12 @@ static void print_table(const bench *b, const muonium_cpu_info *cpu)
             snprintf(shape, sizeof shape, "%zu x (%zu x %zu)", r->shape.batch, r->shape.rows,
                      r->shape.cols);
         }
-        printf("%-16s %20s %9.3f ms %10.1f %6.1f %%\n", r->name, shape, 1e3 * r->seconds,
-               r->flops / r->seconds / 1e9, percent(b, r));
+        printf("%-16s %20s %10.3f ms ", r->name, shape, 1e3 * r->seconds);
+        print_share(b, r);
+    }
+    if (b->overhead > 0) {
+        printf("\nA Muon step on 768 x 3072 takes %.1f %% more than orthogonalising alone.\n",
+               100 * b->overhead);
     }
 }
 
@@ -262,9 +279,12 @@ static void print_json(const bench *b, const muonium_cpu_info *cpu)
     json_string(&writer, "peer", cblas_peer_name());
     json_number(&writer, "peak_gflops", b->peak / 1e9);
     json_number(&writer, "copy_gbps", b->copy / 1e9);
+    if (b->overhead > 0) {
+        json_number(&writer, "step_overhead_percent", 100 * b->overhead);
+    }
     json_array(&writer, "results");
     for (size_t i = 0; i < b->count; i++) {
-        const row *r = &b->rows[i];
+        const bench_row *r = &b->rows[i];
         json_object(&writer, NULL);
         json_string(&writer, "name", r->name);
         json_integer(&writer, "m", (long long)r->shape.rows);
@@ -272,8 +292,17 @@ static void print_json(const bench *b, const muonium_cpu_info *cpu)
         json_integer(&writer, "batch", (long long)r->shape.batch);
         json_integer(&writer, "threads", muonium_threads());
         json_number(&writer, "seconds", r->seconds);
-        json_number(&writer, "gflops", r->flops / r->seconds / 1e9);
-        json_number(&writer, "percent_of_peak", percent(b, r));
+        if (r->flops > 0) {
+            json_number(&writer, "gflops", r->flops / r->seconds / 1e9);
+            json_number(&writer, "percent_of_peak", 100 * r->flops / r->seconds / b->peak);
+        }
+        if (r->bytes > 0) {
+            json_number(&writer, "gbps", r->bytes / r->seconds / 1e9);
+            json_number(&writer, "percent_of_copy", 100 * r->bytes / r->seconds / b->copy);
+        }
+        if (r->bytes > 0 && r->flops > 0) {
+            json_number(&writer, "percent_of_bound", 100 * bound_of(b, r) / r->seconds);
+        }
         json_object_end(&writer);
     }
     json_array_end(&writer);
@@ -303,6 +332,7 @@ static int run(const command *self, const arguments *given)
     static bench b;
     b.budget = value[SECONDS].number;
     b.copy = measure_copy();
+    watch_peak(&b);
     for (size_t i = 0; i < count; i++) {
         /* The products once per size, where one matrix stands for a batch. */
         bool rectangle_only = shapes[i].batch > 1;
@@ -318,6 +348,12 @@ static int run(const command *self, const arguments *given)
                                   muonium_last_error());
         }
     }
+    if (!value[SHAPES].given && !bench_optimizer(&b)) {
+        return message_failed(self->name, "the optimizer: %s", muonium_last_error());
+    }
+    if (value[GPT2].given && !bench_gpt2(&b)) {
+        return message_failed(self->name, "GPT-2: %s", muonium_last_error());
+    }
     if (value[JSON].given) {
         print_json(&b, &cpu);
     } else {
@@ -330,9 +366,10 @@ const command command_bench = {
     .name = "bench",
     .summary = "measure products and orthogonalisations against this machine's peak",
     .description =
-        "Measures the three products of the iteration and whole orthogonalisations in f32, best "
-        "of several runs, and prints each as a share of the multiply-add peak measured in the "
-        "same run. Symmetric products count the operations of one triangle only. Where a CBLAS "
+        "Measures the three products of the iteration, whole orthogonalisations and the "
+        "optimizer in f32, best of several runs, and prints each as a share of the multiply-add "
+        "peak, or of the bandwidth of a plain copy, measured in the same run. Symmetric products "
+        "count the operations of one triangle only. Where a CBLAS "
         "library is installed, its products stand beside ours (it counts as if it computed one "
         "triangle for ssyrk).\n\n"
         "Run it on an otherwise idle machine.",

@@ -42,7 +42,7 @@ static void burst_task(void *context, size_t index, unsigned lane)
 {
     burst_run *burst = context;
     (void)lane;
-    burst->flops[index] = burst->kernel->burst(1 << 18);
+    burst->flops[index] = burst->kernel->burst(1 << 16);
 }
 
 static void burst_all(void *context)
@@ -50,13 +50,13 @@ static void burst_all(void *context)
     mu_pool_run(burst_task, context, mu_pool_lanes(), mu_pool_lanes());
 }
 
-double measure_peak(void)
+double measure_peak(double budget)
 {
     static burst_run burst;
     if (mu_kernel_choose(MUONIUM_F32, &burst.kernel) != MUONIUM_OK) {
         return 0;
     }
-    double seconds = measure_best(burst_all, &burst, 0.25), flops = 0;
+    double seconds = measure_best(burst_all, &burst, budget), flops = 0;
     for (unsigned i = 0; i < mu_pool_lanes(); i++) {
         flops += burst.flops[i];
     }

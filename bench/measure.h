@@ -13,8 +13,8 @@ typedef void measured(void *context);
 double measure_best(measured *run, void *context, double budget);
 
 /* Floating-point operations per second of all threads together, in registers only,
- * with the f32 kernel in use. */
-double measure_peak(void);
+ * with the f32 kernel in use; best of `budget` seconds. */
+double measure_peak(double budget);
 
 /* Bytes per second, read plus written, of a copy between two arrays far larger than
  * any cache, by all threads together. 0 if there is no memory for it. */
