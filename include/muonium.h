@@ -560,6 +560,14 @@ MUONIUM_API muonium_status muonium_set_momentum(muonium_optimizer *optimizer, mu
  * parameters or groups allocates; later ones do not. */
 MUONIUM_API muonium_status muonium_step(muonium_optimizer *optimizer);
 
+/* The same with parameters and gradients at new places, for callers that get them anew
+ * for every step: data[i] and grads[i] are those of parameter i, of `count`, which must
+ * be all. NULL for `data`: where they are; NULL for a gradient: none in this step. As
+ * muonium_set_data and muonium_set_grad for each, without their cost; if a place is
+ * refused nothing has changed, and if the step itself fails the places stay. */
+MUONIUM_API muonium_status muonium_step_at(muonium_optimizer *optimizer, void *const *data,
+                                           void *const *grads, size_t count);
+
 /* Call `loss`, which computes gradients and returns the loss, then step; the loss goes
  * to *value if that is not NULL. */
 MUONIUM_API muonium_status muonium_step_with(muonium_optimizer *optimizer,
@@ -644,6 +652,33 @@ MUONIUM_API muonium_status muonium_count(const muonium_optimizer *optimizer,
 MUONIUM_API muonium_status muonium_certificates(const muonium_optimizer *optimizer,
                                                 size_t parameter, muonium_certificate *certificates,
                                                 size_t capacity, size_t *count);
+
+/* ---- state in memory ---- */
+
+/* What the optimizer remembers of a parameter, dense and row-major in the order of the
+ * parameter's elements; NULL where there is none. */
+typedef struct muonium_state {
+    uint64_t steps;               /* taken by this parameter */
+    size_t elements;              /* of the parameter */
+    void *momentum;               /* Muon */
+    muonium_dtype momentum_dtype; /* options.state_dtype */
+    float *exp_avg;               /* AdamW */
+    float *exp_avg_sq;
+    float *normuon; /* NorMuon: `rows` numbers */
+    size_t rows;
+    float *master; /* options.master, from the first step on */
+} muonium_state;
+
+/* Where it lies: to be read, or written, between steps, until the optimizer is
+ * destroyed. */
+MUONIUM_API muonium_status muonium_state_of(const muonium_optimizer *optimizer, size_t parameter,
+                                            muonium_state *state);
+
+/* Set it from copies elsewhere. An array left NULL starts again: zero, or a master copy
+ * taken from the parameter by the next step. An array that the parameter has no place
+ * for, or another size or type, is an error. */
+MUONIUM_API muonium_status muonium_set_state(muonium_optimizer *optimizer, size_t parameter,
+                                             const muonium_state *state);
 
 /* ------------------------------------------------------ safetensors files -- */
 
@@ -762,6 +797,11 @@ MUONIUM_API muonium_status muonium_writer_begin_sink(muonium_writer *writer,
 MUONIUM_API muonium_status muonium_writer_data(muonium_writer *writer, const void *data,
                                                size_t bytes);
 
+/* All of the work of finishing but the renaming, for those who replace several files
+ * together: prepare all, then finish all. Nothing is visible yet, and what can still fail
+ * is next to nothing. MUONIUM_INVALID if data is missing, which may then still be given. */
+MUONIUM_API muonium_status muonium_writer_prepare(muonium_writer *writer);
+
 /* Complete the file; MUONIUM_INVALID if data is missing, which may then still
  * be given. If the last action of all fails, telling the disk of the new name,
  * the error says so: the path then holds the new file, but after a power
@@ -770,6 +810,135 @@ MUONIUM_API muonium_status muonium_writer_finish(muonium_writer *writer);
 
 /* Forget a writer; an unfinished file leaves no trace. NULL is allowed. */
 MUONIUM_API void muonium_writer_destroy(muonium_writer *writer);
+
+/* ------------------------------------------------------------ checkpoints -- */
+
+/* The state of an optimizer goes into a safetensors file that any tool can read. A Muon
+ * parameter w has the tensor "w.momentum" and under NorMuon "w.normuon", an AdamW one
+ * "w.exp_avg" and "w.exp_avg_sq", either "w.master" if it keeps a master copy: all of the
+ * parameter's shape, but normuon, which has a number per matrix row. The parameters
+ * themselves are not in it. The metadata holds the versions of format and library, the
+ * steps taken, the options of every group, the route and the steps of every parameter,
+ * and CRC-32C checksums of every tensor and of the header, which together cover every
+ * byte. Equal states give equal files.
+ *
+ * Resuming is bit-exact: 50 steps, save, load in another process with any number of
+ * threads and 50 steps more are 100 steps. What the caller has configured rules: loading
+ * restores state and step counts, never options; where these differ from those saved,
+ * the log says so. */
+
+/* Told how many bytes are done, from 0 to `total`, every few megabytes. */
+typedef void muonium_progress(void *context, uint64_t done, uint64_t total);
+
+/* Save to a path, which at every instant holds the old file or the new one, whole: see
+ * muonium_writer_begin. Needs no memory beyond that for the header. */
+MUONIUM_API muonium_status muonium_save(const muonium_optimizer *optimizer, const char *path);
+
+/* Save to a function that takes the bytes in order and returns false if it cannot, so that
+ * the state can be part of another file or stay in memory. */
+MUONIUM_API muonium_status muonium_save_to(const muonium_optimizer *optimizer,
+                                           bool (*write)(void *context, const void *data,
+                                                         size_t bytes),
+                                           void *context);
+
+/* Save up to, but not including, the moment in which the path changes: that is
+ * muonium_writer_finish on the writer that this makes, which the caller destroys in every
+ * case. For reporting progress, and for replacing several files together. */
+MUONIUM_API muonium_status muonium_save_prepare(const muonium_optimizer *optimizer,
+                                                const char *path, muonium_progress *progress,
+                                                void *progress_context, muonium_writer **writer);
+
+/* Load what was saved. The file must have the state of exactly the optimizer's
+ * parameters, by name, in any order; a file of another model fails with the first
+ * differences. Everything is read and checked before the first byte of the optimizer
+ * changes, so any failure leaves it as it was; that takes memory for the state a second
+ * time. Checked are all checksums, shapes, routes and values: NaN and infinity are
+ * MUONIUM_NON_FINITE unless the parameter's policy is MUONIUM_NONFINITE_PROPAGATE (an
+ * infinite second moment, which huge gradients make, is allowed). Momentum is converted
+ * between the sum convention and the others by the factor 1 - mu of the save, and
+ * between f32 and bf16. */
+MUONIUM_API muonium_status muonium_load(muonium_optimizer *optimizer, const char *path);
+MUONIUM_API muonium_status muonium_load_from(muonium_optimizer *optimizer,
+                                             const muonium_source *source);
+
+typedef struct muonium_load_options {
+    size_t struct_size;         /* set by muonium_load_options_init */
+    bool partial;               /* names may differ: take what is there for the parameters that
+                                   there are; false. What the file lacks stays as it is. Shapes
+                                   and routes must fit still, and some parameter must match. */
+    muonium_progress *progress; /* NULL */
+    void *progress_context;
+} muonium_load_options;
+
+MUONIUM_API void muonium_load_options_init(muonium_load_options *options);
+
+typedef struct muonium_load_report {
+    size_t matched;            /* parameters whose state was loaded */
+    size_t missing;            /* tensors that the file should have and has not */
+    size_t left_over;          /* tensors of the file that no parameter took */
+    size_t converted;          /* tensors that were converted */
+    char missing_names[256];   /* the first of them, separated by commas; "" if none */
+    char left_over_names[256]; /* likewise */
+} muonium_load_report;
+
+/* Load from an open file with options (NULL: the defaults). *report, if not NULL, is
+ * filled on success. */
+MUONIUM_API muonium_status muonium_load_reader(muonium_optimizer *optimizer,
+                                               const muonium_reader *reader,
+                                               const muonium_load_options *options,
+                                               muonium_load_report *report);
+
+/* State without names, as other implementations keep it: a list in the order of the
+ * parameters, of one buffer for each Muon parameter (its momentum) and of two for each
+ * AdamW parameter (first and second moment). */
+typedef struct muonium_buffer {
+    const void *data; /* dense, row-major */
+    muonium_dtype dtype;
+    size_t ndim; /* the parameter's shape, or one dimension with all elements */
+    size_t shape[MUONIUM_MAX_DIMS];
+} muonium_buffer;
+
+typedef struct muonium_positional_options {
+    size_t struct_size; /* set by muonium_positional_options_init */
+    uint64_t steps;     /* that led to this state, for bias corrections; 0 */
+    bool convert;       /* the momentum is of the form below and not of the group's own; false */
+    muonium_momentum_form momentum_form; /* MUONIUM_MOMENTUM_LERP */
+    double momentum;                     /* mu, in [0, 1); 0.95 */
+} muonium_positional_options;
+
+MUONIUM_API void muonium_positional_options_init(muonium_positional_options *options);
+
+/* Load such a list; NULL options mean the defaults. Counts and shapes must be those of
+ * the optimizer, and values are checked, before anything changes. NorMuon's means restart
+ * at zero, master copies from the parameters. */
+MUONIUM_API muonium_status muonium_load_positional(muonium_optimizer *optimizer,
+                                                   const muonium_buffer *buffers, size_t count,
+                                                   const muonium_positional_options *options);
+
+/* The same from a file whose tensors are named by their place in the list, from 0, with
+ * anything that is common to all before it: "0", "1", ... or "momentum_buffer.0", ... The
+ * order in the file does not matter: many tools sort by name, and 10 before 2. */
+MUONIUM_API muonium_status
+muonium_load_positional_reader(muonium_optimizer *optimizer, const muonium_reader *reader,
+                               const muonium_positional_options *options);
+
+typedef struct muonium_checkpoint_info {
+    unsigned format;     /* version of the format */
+    const char *version; /* of the library that saved it; lives as long as the reader */
+    uint64_t steps;      /* taken by the optimizer */
+    size_t muon, adam;   /* parameters */
+    size_t groups;       /* see the metadata "muonium.group.0" and on */
+    size_t tensors;      /* and bytes of these */
+    uint64_t bytes;
+} muonium_checkpoint_info;
+
+/* Whether a file holds an optimizer's state at all: false for a model, say. */
+MUONIUM_API bool muonium_is_checkpoint(const muonium_reader *reader);
+
+/* Read all of a checkpoint and verify its checksums; *info, if not NULL, is filled on
+ * success. */
+MUONIUM_API muonium_status muonium_verify(const muonium_reader *reader,
+                                          muonium_checkpoint_info *info);
 
 #ifdef __cplusplus
 }

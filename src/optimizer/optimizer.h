@@ -7,7 +7,8 @@
  *     parameters.c  creating, adding, changing
  *     schedule.c    which matrices are orthogonalised together, and scratch memory
  *     step.c        the step; muon.c and adam.c do its two halves
- *     gradients.c, qk_clip.c, report.c
+ *     places.c      the step with everything at new places
+ *     gradients.c, qk_clip.c, report.c, state.c
  */
 #ifndef MU_OPTIMIZER_H
 #define MU_OPTIMIZER_H
@@ -152,5 +153,10 @@ struct muonium_optimizer {
 /* parameters.c: parameter `index`; fails, naming it, if there is none. */
 muonium_status mu_parameter_at(const muonium_optimizer *optimizer, size_t index,
                                mu_parameter **parameter);
+
+/* parameters.c: what a parameter, or its gradient, would cover at a place; fails unless
+ * it can lie there. No gradient covers nothing. */
+muonium_status mu_data_extent(const mu_parameter *p, const void *data, mu_extent *extent);
+muonium_status mu_grad_extent(const mu_parameter *p, const void *grad, mu_extent *extent);
 
 #endif

@@ -176,9 +176,6 @@ static muonium_status check_tensor(const muonium_tensor *tensor, const char *nam
         return mu_fail(MUONIUM_INVALID, "ndim of %s is %zu: at most %d dimensions", name,
                        tensor->ndim, MUONIUM_MAX_DIMS);
     }
-    if (!tensor->data) {
-        return mu_fail(MUONIUM_INVALID, "data of %s is NULL: pass where the parameter lies", name);
-    }
     if (tensor->route < MUONIUM_ROUTE_AUTO || tensor->route > MUONIUM_ROUTE_ADAM) {
         return mu_fail(MUONIUM_INVALID, "route of %s is %d: use one of muonium_route", name,
                        (int)tensor->route);
@@ -214,34 +211,47 @@ static void fill_strides(const muonium_tensor *tensor, ptrdiff_t *strides)
     }
 }
 
-static muonium_status find_extent(const char *name, const char *what, const void *data,
-                                  muonium_dtype dtype, const muonium_tensor *tensor,
-                                  const ptrdiff_t *strides, mu_extent *extent)
+static muonium_status find_extent(const mu_parameter *p, const char *what, const void *data,
+                                  muonium_dtype dtype, const ptrdiff_t *strides, mu_extent *extent)
 {
     size_t bytes = muonium_dtype_size(dtype);
     if ((uintptr_t)data % bytes != 0) {
         return mu_fail(MUONIUM_INVALID,
                        "%s of %s is at %p: elements of %zu bytes must lie at a multiple of that",
-                       what, name, data, bytes);
+                       what, p->name, data, bytes);
     }
-    if (!mu_extent_of(data, bytes, tensor->ndim, tensor->shape, strides, extent)) {
+    if (!mu_extent_of(data, bytes, p->tensor.ndim, p->tensor.shape, strides, extent)) {
         return mu_fail(MUONIUM_INVALID,
                        "%s of %s at %p: with its shape and strides it leaves the address space",
-                       what, name, data);
+                       what, p->name, data);
     }
     return MUONIUM_OK;
+}
+
+muonium_status mu_data_extent(const mu_parameter *p, const void *data, mu_extent *extent)
+{
+    if (!data) {
+        return mu_fail(MUONIUM_INVALID, "data of %s is NULL: pass where the parameter lies",
+                       p->name);
+    }
+    return find_extent(p, "data", data, p->tensor.dtype, p->tensor.strides, extent);
+}
+
+muonium_status mu_grad_extent(const mu_parameter *p, const void *grad, mu_extent *extent)
+{
+    *extent = (mu_extent){0, 0};
+    return grad ? find_extent(p, "grad", grad, p->grad_dtype, p->tensor.grad_strides, extent)
+                : MUONIUM_OK;
 }
 
 /* What a parameter writes must be its own: no gradient, nor another parameter's. Sets
  * the extents of p, which it must not have in common with any other. */
 static muonium_status check_memory(const muonium_optimizer *optimizer, mu_parameter *p)
 {
-    mu_extent data, grad = {0, 0};
-    muonium_status status = find_extent(p->name, "data", p->tensor.data, p->tensor.dtype,
-                                        &p->tensor, p->tensor.strides, &data);
-    if (status == MUONIUM_OK && p->tensor.grad) {
-        status = find_extent(p->name, "grad", p->tensor.grad, p->grad_dtype, &p->tensor,
-                             p->tensor.grad_strides, &grad);
+    mu_extent data, grad;
+    muonium_status status = mu_data_extent(p, p->tensor.data, &data);
+    if (status == MUONIUM_OK) {
+        status = mu_grad_extent(p, p->tensor.grad, &grad);
     }
     if (status != MUONIUM_OK) {
         return status;
@@ -499,10 +509,6 @@ muonium_status muonium_set_data(muonium_optimizer *optimizer, size_t parameter, 
 {
     mu_parameter *p = NULL;
     muonium_status status = mu_parameter_at(optimizer, parameter, &p);
-    if (status == MUONIUM_OK && !data) {
-        status =
-            mu_fail(MUONIUM_INVALID, "data of %s is NULL: pass where the parameter lies", p->name);
-    }
     return status == MUONIUM_OK ? move_to(optimizer, p, &p->tensor.data, data) : status;
 }
 

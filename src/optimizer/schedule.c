@@ -177,8 +177,10 @@ static muonium_status fill(const muonium_optimizer *optimizer, mu_schedule *sche
     schedule->chunks = mu_alloc(chunks * sizeof *schedule->chunks);
     schedule->unsound = mu_alloc(chunks * sizeof *schedule->unsound);
     schedule->active = mu_alloc(optimizer->count * sizeof *schedule->active);
+    schedule->places = mu_alloc(optimizer->count * sizeof *schedule->places);
+    schedule->grads = mu_alloc(optimizer->count * sizeof *schedule->grads);
     if (!schedule->members || !schedule->classes || !schedule->chunks || !schedule->unsound ||
-        !schedule->active) {
+        !schedule->active || !schedule->places || !schedule->grads) {
         return mu_fail(MUONIUM_NO_MEMORY, "no memory to schedule %zu matrices of %zu parameters",
                        matrices, optimizer->count);
     }
@@ -192,8 +194,11 @@ static muonium_status fill(const muonium_optimizer *optimizer, mu_schedule *sche
     return allocate_scratch(optimizer, schedule);
 }
 
-muonium_status mu_schedule_create(const muonium_optimizer *optimizer, mu_schedule **schedule)
+muonium_status mu_schedule_make(muonium_optimizer *optimizer)
 {
+    if (optimizer->schedule) {
+        return MUONIUM_OK;
+    }
     mu_schedule *made = mu_alloc_zeroed(sizeof *made);
     if (!made) {
         return mu_fail(MUONIUM_NO_MEMORY, "no memory for a schedule");
@@ -203,7 +208,7 @@ muonium_status mu_schedule_create(const muonium_optimizer *optimizer, mu_schedul
         mu_schedule_destroy(made);
         return status;
     }
-    *schedule = made;
+    optimizer->schedule = made;
     return MUONIUM_OK;
 }
 
@@ -221,5 +226,7 @@ void mu_schedule_destroy(mu_schedule *schedule)
     mu_free(schedule->chunks);
     mu_free(schedule->unsound);
     mu_free(schedule->active);
+    mu_free(schedule->places);
+    mu_free(schedule->grads);
     mu_free(schedule);
 }

@@ -32,6 +32,12 @@ typedef struct mu_chunk {
     size_t first, count;
 } mu_chunk;
 
+/* Where a parameter lies. */
+typedef struct mu_place {
+    mu_extent extent;
+    mu_parameter *parameter;
+} mu_place;
+
 struct mu_schedule {
     const mu_kernel *kernel;
     const mu_elementwise *elementwise;
@@ -40,8 +46,10 @@ struct mu_schedule {
     mu_member *members; /* of all classes */
     mu_chunk *chunks;   /* of all parameters, in order */
     size_t chunk_count;
-    bool *unsound; /* per chunk: its gradient is not finite */
-    bool *active;  /* per parameter: takes part in this step */
+    bool *unsound;    /* per chunk: its gradient is not finite */
+    bool *active;     /* per parameter: takes part in this step */
+    mu_place *places; /* for places.c, one per parameter each */
+    mu_extent *grads;
     /* Scratch, for the largest batch: */
     float *directions;  /* matrices, dense, each on a boundary of MU_ALIGNMENT */
     void *workspace;    /* of the plans */
@@ -53,7 +61,8 @@ struct mu_schedule {
     size_t bytes; /* of all scratch */
 };
 
-muonium_status mu_schedule_create(const muonium_optimizer *optimizer, mu_schedule **schedule);
+/* Give the optimizer a schedule if it has none. */
+muonium_status mu_schedule_make(muonium_optimizer *optimizer);
 void mu_schedule_destroy(mu_schedule *schedule); /* NULL is allowed */
 
 /* Floats that a matrix takes in `directions`. */

@@ -105,11 +105,9 @@ static void begin_master(const mu_schedule *schedule, mu_parameter *p)
 
 static muonium_status take_step(muonium_optimizer *optimizer)
 {
-    if (!optimizer->schedule) {
-        muonium_status status = mu_schedule_create(optimizer, &optimizer->schedule);
-        if (status != MUONIUM_OK) {
-            return status;
-        }
+    muonium_status status = mu_schedule_make(optimizer);
+    if (status != MUONIUM_OK) {
+        return status;
     }
     if (!optimizer->logged) {
         mu_log_routes(optimizer);
@@ -119,7 +117,7 @@ static muonium_status take_step(muonium_optimizer *optimizer)
     for (size_t i = 0; i < optimizer->count; i++) {
         schedule->active[i] = optimizer->parameters[i]->tensor.grad != NULL;
     }
-    muonium_status status = check_gradients(optimizer);
+    status = check_gradients(optimizer);
     if (status != MUONIUM_OK) {
         return status;
     }
