@@ -1,0 +1,6 @@
+/*
+ * elementwise_portable.c: the element-wise kernels for any CPU.
+ */
+#define ELEMENTWISE mu_elementwise_portable
+#define ISA MU_ISA_PORTABLE
+#include "optimizer/kernels/elementwise_template.h"

@@ -1,0 +1,106 @@
+/*
+ * elementwise_template.h: the element-wise kernels as plain loops, for the compiler to
+ * vectorise. A file per instruction set is compiled with the flags of that set; it
+ * defines
+ *
+ *     ELEMENTWISE  the name of the object to define
+ *     ISA          its mu_isa
+ *
+ * and includes this. The loops choose without branching, and call nothing but sqrtf and
+ * copysignf, which are instructions where neither errno nor exceptions are asked for, as
+ * the flags of the build say. That the arrays are distinct is all else that vectorising
+ * needs.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "optimizer/kernels/elementwise_kernels.h"
+
+static void direction(const mu_momentum_step *step, const float *restrict g,
+                      const float *restrict m, float *restrict d, size_t n)
+{
+    const mu_momentum_step s = *step;
+    for (size_t i = 0; i < n; i++) {
+        d[i] = s.of_g * g[i] + s.of_m * m[i];
+    }
+}
+
+static void momentum(const mu_momentum_step *step, const float *restrict g, float *restrict m,
+                     float *restrict d, size_t n)
+{
+    const mu_momentum_step s = *step;
+    for (size_t i = 0; i < n; i++) {
+        float moved = s.decay * m[i] + s.gain * g[i];
+        m[i] = moved;
+        d[i] = s.of_g * g[i] + s.of_m * moved;
+    }
+}
+
+static void update(const mu_update_step *step, const float *restrict o, float *restrict w, size_t n)
+{
+    const float keep = step->keep, rate = step->rate;
+    if (!step->cautious) {
+        for (size_t i = 0; i < n; i++) {
+            w[i] = keep * w[i] - rate * o[i];
+        }
+        return;
+    }
+    for (size_t i = 0; i < n; i++) {
+        /* Not o * w, which may underflow. Where w is 0 it does not matter what is kept. */
+        float kept = o[i] * copysignf(1.0f, w[i]) > 0.0f ? keep : 1.0f;
+        w[i] = kept * w[i] - rate * o[i];
+    }
+}
+
+static void adam(const mu_adam_step *step, const float *restrict g, float *restrict m,
+                 float *restrict v, float *restrict w, size_t n)
+{
+    const mu_adam_step s = *step;
+    for (size_t i = 0; i < n; i++) {
+        float mean = s.beta1 * m[i] + s.one_minus_beta1 * g[i];
+        /* One factor at a time: g * g would leave the range of f32 earlier. */
+        float square = s.beta2 * v[i] + s.one_minus_beta2 * g[i] * g[i];
+        float numerator = s.of_m * mean + s.of_g * g[i];
+        float denominator = sqrtf(square) * s.v_scale + s.eps;
+        float divisor = denominator == 0.0f ? INFINITY : denominator; /* for a quotient of 0 */
+        m[i] = mean;
+        v[i] = square;
+        w[i] = s.keep * w[i] - numerator / divisor;
+    }
+}
+
+/* Infinities and NaN are the patterns whose exponent is all ones. One unit of the
+ * exponent added to a pattern without its sign then carries into the place of the sign,
+ * and in no other case. Halves are looked at two at a time, as they lie in a word of 32
+ * bits, because compilers widen loops over 16 bits. */
+static bool all_finite(const void *x, muonium_dtype dtype, size_t n)
+{
+    const bool halves = dtype != MUONIUM_F32;
+    const uint32_t half_unit = dtype == MUONIUM_BF16 ? 0x0080u : 0x0400u;
+    const uint32_t unit = halves ? half_unit << 16 | half_unit : 0x00800000u;
+    const uint32_t signs = halves ? 0x80008000u : 0x80000000u;
+    const size_t words = halves ? n / 2 : n;
+    const unsigned char *bytes = x;
+    uint32_t carries = 0;
+    for (size_t i = 0; i < words; i++) {
+        uint32_t word;
+        memcpy(&word, bytes + 4 * i, sizeof word);
+        carries |= (word & ~signs) + unit;
+    }
+    if (halves && n % 2 != 0) {
+        uint16_t last;
+        memcpy(&last, bytes + 4 * words, sizeof last);
+        carries |= (last & 0x7fffu) + half_unit;
+    }
+    return (carries & signs) == 0;
+}
+
+const mu_elementwise ELEMENTWISE = {
+    .isa = ISA,
+    .momentum = momentum,
+    .direction = direction,
+    .update = update,
+    .adam = adam,
+    .finite = all_finite,
+    .round_stochastic = mu_round_stochastic,
+};
