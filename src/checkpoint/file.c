@@ -303,7 +303,7 @@ static void release(mu_atomic_file *atomic)
     *atomic = (mu_atomic_file){.directory = -1, .file = -1};
 }
 
-muonium_status mu_atomic_commit(mu_atomic_file *atomic)
+muonium_status mu_atomic_prepare(mu_atomic_file *atomic)
 {
     const char *action = NULL;
     if (sync_file(atomic->file) < 0) {
@@ -313,14 +313,25 @@ muonium_status mu_atomic_commit(mu_atomic_file *atomic)
         atomic->file = -1;
         if (close_file(file) < 0) {
             action = "close what replaces";
-        } else if (mu_file_system.renameat(atomic->directory, atomic->temporary, atomic->directory,
-                                           atomic->base) < 0) {
-            action = "rename a temporary file to";
         }
     }
-    muonium_status status = MUONIUM_OK;
     if (action != NULL) {
-        status = fail_path(action, atomic->path);
+        muonium_status status = fail_path(action, atomic->path);
+        mu_atomic_abandon(atomic);
+        return status;
+    }
+    return MUONIUM_OK;
+}
+
+muonium_status mu_atomic_commit(mu_atomic_file *atomic)
+{
+    muonium_status status = atomic->file >= 0 ? mu_atomic_prepare(atomic) : MUONIUM_OK;
+    if (status != MUONIUM_OK) {
+        return status;
+    }
+    if (mu_file_system.renameat(atomic->directory, atomic->temporary, atomic->directory,
+                                atomic->base) < 0) {
+        status = fail_path("rename a temporary file to", atomic->path);
         mu_atomic_abandon(atomic);
         return status;
     }

@@ -162,6 +162,11 @@ void muonium_reader_close(muonium_reader *reader)
     mu_free(reader);
 }
 
+const char *mu_reader_label(const muonium_reader *reader)
+{
+    return reader->label.text;
+}
+
 size_t muonium_reader_count(const muonium_reader *reader)
 {
     return reader == NULL ? 0 : reader->header.count;

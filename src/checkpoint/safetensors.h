@@ -20,6 +20,9 @@ unsigned mu_dtype_bits(const char *name);
  * multiply extents in any order. */
 bool mu_tensor_bytes(unsigned bits, size_t ndim, const uint64_t *shape, uint64_t *bytes);
 
+/* What messages call the file of a reader. */
+const char *mu_reader_label(const muonium_reader *reader);
+
 /* Ask for a seal under `key`, as last of the metadata. Before the beginning. */
 muonium_status mu_writer_seal(muonium_writer *writer, const char *key);
 

@@ -15,7 +15,7 @@
 
 #define DATA_ALIGNMENT 64u /* of the first byte of data in the file */
 
-typedef enum stage { DESCRIBING, STREAMING, FINISHED, FAILED } stage;
+typedef enum stage { DESCRIBING, STREAMING, PREPARED, FINISHED, FAILED } stage;
 
 struct muonium_writer {
     stage stage;
@@ -50,6 +50,7 @@ static muonium_status check_stage(const muonium_writer *writer, stage wanted, co
     static const char *const states[] = {
         [DESCRIBING] = "has not begun",
         [STREAMING] = "has begun",
+        [PREPARED] = "is prepared to finish",
         [FINISHED] = "is finished",
         [FAILED] = "has failed",
     };
@@ -395,17 +396,39 @@ static const muonium_entry *unfinished_entry(const muonium_writer *writer)
     return &header->entries[i];
 }
 
-muonium_status muonium_writer_finish(muonium_writer *writer)
+/* All data has come, as `call` demands. */
+static muonium_status check_complete(const muonium_writer *writer, const char *call)
 {
-    muonium_status status = check_stage(writer, STREAMING, "muonium_writer_finish");
+    muonium_status status = check_stage(writer, STREAMING, call);
+    if (status == MUONIUM_OK && writer->written < writer->data_bytes) {
+        mu_quoted name = mu_quote(unfinished_entry(writer)->name);
+        status = mu_fail(MUONIUM_INVALID, "%s: %" PRIu64 " bytes are missing, from tensor %s on",
+                         call, writer->data_bytes - writer->written, name.text);
+    }
+    return status;
+}
+
+muonium_status muonium_writer_prepare(muonium_writer *writer)
+{
+    muonium_status status = check_complete(writer, "muonium_writer_prepare");
     if (status != MUONIUM_OK) {
         return status;
     }
-    if (writer->written < writer->data_bytes) {
-        mu_quoted name = mu_quote(unfinished_entry(writer)->name);
-        return mu_fail(MUONIUM_INVALID,
-                       "muonium_writer_finish: %" PRIu64 " bytes are missing, from tensor %s on",
-                       writer->data_bytes - writer->written, name.text);
+    if (writer->write == NULL) {
+        status = mu_atomic_prepare(&writer->file);
+    }
+    writer->stage = status == MUONIUM_OK ? PREPARED : FAILED;
+    return status;
+}
+
+muonium_status muonium_writer_finish(muonium_writer *writer)
+{
+    muonium_status status = MUONIUM_OK;
+    if (writer == NULL || writer->stage != PREPARED) {
+        status = check_complete(writer, "muonium_writer_finish");
+    }
+    if (status != MUONIUM_OK) {
+        return status;
     }
     if (writer->write == NULL) {
         status = mu_atomic_commit(&writer->file);
@@ -419,7 +442,7 @@ void muonium_writer_destroy(muonium_writer *writer)
     if (writer == NULL) {
         return;
     }
-    if (writer->stage == STREAMING && writer->write == NULL) {
+    if ((writer->stage == STREAMING || writer->stage == PREPARED) && writer->write == NULL) {
         mu_atomic_abandon(&writer->file);
     }
     mu_text_release(&writer->metadata);

@@ -1,0 +1,236 @@
+/*
+ * incoming.c: converting and checking state, and handing it over.
+ */
+#include "checkpoint/incoming.h"
+
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/half.h"
+
+muonium_status mu_incoming_begin(mu_incoming *incoming, muonium_optimizer *optimizer)
+{
+    size_t count = optimizer->count, bytes;
+    *incoming = (mu_incoming){.optimizer = optimizer};
+    /* A parameter has three arrays at most: both moments and a master copy. */
+    bool fits = mu_mul(count, 3 * sizeof *incoming->arrays, &bytes);
+    incoming->arrays = fits ? mu_alloc_zeroed(bytes) : NULL;
+    incoming->parameters = fits ? mu_alloc_zeroed(count * sizeof *incoming->parameters) : NULL;
+    if (!incoming->arrays || !incoming->parameters) {
+        return mu_state_no_memory();
+    }
+    return MUONIUM_OK;
+}
+
+mu_incoming_array *mu_incoming_add(mu_incoming *incoming, size_t parameter,
+                                   const mu_state_array *array, muonium_dtype dtype, double factor)
+{
+    mu_incoming_array *added = &incoming->arrays[incoming->count++];
+    added->parameter = incoming->optimizer->parameters[parameter];
+    added->array = *array;
+    added->array.data = NULL;
+    added->dtype = dtype;
+    added->factor = factor;
+    return added;
+}
+
+muonium_status mu_incoming_allocate(mu_incoming *incoming)
+{
+    for (size_t i = 0; i < incoming->count; i++) {
+        mu_state_array *array = &incoming->arrays[i].array;
+        size_t bytes = array->elements * muonium_dtype_size(array->dtype);
+        array->data = mu_alloc(bytes);
+        if (!array->data) {
+            mu_quoted name = mu_quote(incoming->arrays[i].parameter->name);
+            return mu_fail(MUONIUM_NO_MEMORY,
+                           "no memory for %zu bytes of %s of %s: loading needs room for the state "
+                           "a second time",
+                           bytes, mu_state_name(array->kind), name.text);
+        }
+    }
+    return MUONIUM_OK;
+}
+
+/* ---- conversion ---- */
+
+double mu_momentum_factor(muonium_momentum_form from, double momentum, muonium_momentum_form to)
+{
+    bool sum_from = from == MUONIUM_MOMENTUM_SUM, sum_to = to == MUONIUM_MOMENTUM_SUM;
+    return sum_from == sum_to ? 1 : sum_from ? 1 - momentum : 1 / (1 - momentum);
+}
+
+bool mu_incoming_is_plain(const mu_incoming_array *array)
+{
+    return array->dtype == array->array.dtype && !(array->factor != 1);
+}
+
+static double element_at(const void *from, muonium_dtype dtype, size_t index)
+{
+    const char *at = (const char *)from + index * muonium_dtype_size(dtype);
+    double wide;
+    float single;
+    uint16_t half;
+    switch (dtype) {
+    case MUONIUM_F64:
+        memcpy(&wide, at, sizeof wide);
+        return wide;
+    case MUONIUM_F32:
+        memcpy(&single, at, sizeof single);
+        return (double)single;
+    case MUONIUM_BF16:
+        memcpy(&half, at, sizeof half);
+        return (double)mu_f32_from_bf16(half);
+    case MUONIUM_F16:
+        memcpy(&half, at, sizeof half);
+        return (double)mu_f32_from_f16(half);
+    }
+    return 0;
+}
+
+void mu_incoming_convert(mu_incoming_array *array, size_t first, const void *from, size_t count)
+{
+    char *to = array->array.data;
+    if (mu_incoming_is_plain(array)) {
+        size_t bytes = muonium_dtype_size(array->dtype);
+        memcpy(to + first * bytes, from, count * bytes);
+        return;
+    }
+    for (size_t i = 0; i < count; i++) {
+        float value = (float)(element_at(from, array->dtype, i) * array->factor);
+        if (array->array.dtype == MUONIUM_BF16) {
+            ((uint16_t *)(void *)to)[first + i] = mu_bf16_from_f32(value);
+        } else {
+            ((float *)(void *)to)[first + i] = value;
+        }
+    }
+}
+
+/* ---- values ---- */
+
+/* Loops without an early end, which compilers turn into vectors. */
+
+static bool all_finite_f32(const float *x, size_t n)
+{
+    int bad = 0;
+    for (size_t i = 0; i < n; i++) {
+        bad |= !(fabsf(x[i]) <= FLT_MAX);
+    }
+    return !bad;
+}
+
+static bool all_finite_bf16(const uint16_t *x, size_t n)
+{
+    int bad = 0;
+    for (size_t i = 0; i < n; i++) {
+        bad |= (x[i] & 0x7f80) == 0x7f80;
+    }
+    return !bad;
+}
+
+static bool any_negative(const float *x, size_t n)
+{
+    int found = 0;
+    for (size_t i = 0; i < n; i++) {
+        found |= x[i] < 0;
+    }
+    return found != 0;
+}
+
+static bool any_nan(const float *x, size_t n)
+{
+    int found = 0;
+    for (size_t i = 0; i < n; i++) {
+        found |= isnan(x[i]) != 0;
+    }
+    return found != 0;
+}
+
+/* What a kind of array may hold. */
+typedef struct demand {
+    bool finite;       /* no NaN, no infinity */
+    bool not_nan;      /* infinity is a value, of a second moment that overflowed */
+    bool not_negative; /* a mean of squares */
+} demand;
+
+static demand demand_of(const mu_incoming_array *array)
+{
+    mu_state_kind kind = array->array.kind;
+    bool squares = kind == MU_STATE_EXP_AVG_SQ || kind == MU_STATE_NORMUON;
+    bool any = array->parameter->group->options.nonfinite == MUONIUM_NONFINITE_PROPAGATE;
+    return (demand){
+        .finite = !any && kind != MU_STATE_EXP_AVG_SQ,
+        .not_nan = !any && kind == MU_STATE_EXP_AVG_SQ,
+        .not_negative = squares,
+    };
+}
+
+static bool satisfies(demand wanted, const mu_state_array *array, size_t first, size_t count)
+{
+    if (array->dtype == MUONIUM_BF16) {
+        return !wanted.finite || all_finite_bf16((const uint16_t *)array->data + first, count);
+    }
+    const float *values = (const float *)array->data + first;
+    return !(wanted.finite && !all_finite_f32(values, count)) &&
+           !(wanted.not_nan && any_nan(values, count)) &&
+           !(wanted.not_negative && any_negative(values, count));
+}
+
+bool mu_incoming_is_sound(const mu_incoming_array *array, size_t first, size_t count)
+{
+    return satisfies(demand_of(array), &array->array, first, count);
+}
+
+muonium_status mu_incoming_fault(const mu_incoming_array *incoming, const char *label)
+{
+    const mu_state_array *array = &incoming->array;
+    size_t at = 0;
+    while (mu_incoming_is_sound(incoming, at, 1)) {
+        at++;
+    }
+    double value = element_at(array->data, array->dtype, at);
+    mu_quoted name = mu_quote(incoming->parameter->name);
+    if (isfinite(value)) {
+        return mu_fail(MUONIUM_FORMAT,
+                       "%s: %s of %s is %g at element %zu: a mean of squares is not negative",
+                       label, mu_state_name(array->kind), name.text, value, at);
+    }
+    return mu_fail(MUONIUM_NON_FINITE,
+                   "%s: %s of %s is %g at element %zu%s: nothing was loaded; load an earlier "
+                   "checkpoint, or set nonfinite to propagate",
+                   label, mu_state_name(array->kind), name.text, value, at,
+                   mu_incoming_is_plain(incoming) ? "" : ", after conversion");
+}
+
+/* ---- handing over ---- */
+
+void mu_incoming_adopt(mu_incoming *incoming)
+{
+    for (size_t i = 0; i < incoming->count; i++) {
+        mu_incoming_array *array = &incoming->arrays[i];
+        mu_state_replace(array->parameter, array->array.kind, array->array.data);
+        array->array.data = NULL;
+        if (array->array.kind == MU_STATE_MASTER) {
+            array->parameter->has_master = true;
+        }
+    }
+    for (size_t i = 0; i < incoming->optimizer->count; i++) {
+        const mu_incoming_parameter *taken = &incoming->parameters[i];
+        mu_parameter *p = incoming->optimizer->parameters[i];
+        if (taken->matched) {
+            p->steps = taken->steps;
+            p->has_master = p->has_master && !taken->restart_master;
+            p->certified = false;
+        }
+    }
+}
+
+void mu_incoming_release(mu_incoming *incoming)
+{
+    for (size_t i = 0; i < incoming->count; i++) {
+        mu_free(incoming->arrays[i].array.data);
+    }
+    mu_free(incoming->arrays);
+    mu_free(incoming->parameters);
+    *incoming = (mu_incoming){0};
+}

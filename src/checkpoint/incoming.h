@@ -1,0 +1,65 @@
+/*
+ * incoming.h: state on its way into an optimizer. It is gathered in memory of its own,
+ * converted and checked; only when all of it is there, the optimizer takes it over, which
+ * cannot fail.
+ */
+#ifndef MU_INCOMING_H
+#define MU_INCOMING_H
+
+#include "checkpoint/state.h"
+
+/* One array, from the file or the caller. */
+typedef struct mu_incoming_array {
+    mu_parameter *parameter;
+    mu_state_array array;       /* as the optimizer wants it; `data` is ours */
+    muonium_dtype dtype;        /* as it comes */
+    double factor;              /* on the values: between momentum conventions; 1: none */
+    const muonium_entry *entry; /* of a file: where, */
+    uint32_t crc;               /* and what it must sum up to */
+    const void *from;           /* of the caller: where; NULL: zeros */
+} mu_incoming_array;
+
+/* What becomes of one parameter. */
+typedef struct mu_incoming_parameter {
+    bool matched; /* it takes over steps, and what arrays there are for it */
+    uint64_t steps;
+    bool restart_master; /* its master copy starts again from the parameter */
+} mu_incoming_parameter;
+
+typedef struct mu_incoming {
+    muonium_optimizer *optimizer;
+    mu_incoming_array *arrays;
+    size_t count;
+    mu_incoming_parameter *parameters; /* one for each of the optimizer's */
+} mu_incoming;
+
+/* Room for all arrays of an optimizer. In every case mu_incoming_release must follow. */
+muonium_status mu_incoming_begin(mu_incoming *incoming, muonium_optimizer *optimizer);
+
+/* Another array of parameter `parameter`; the caller sets where it comes from. */
+mu_incoming_array *mu_incoming_add(mu_incoming *incoming, size_t parameter,
+                                   const mu_state_array *array, muonium_dtype dtype, double factor);
+
+/* Memory for the values of all arrays added. */
+muonium_status mu_incoming_allocate(mu_incoming *incoming);
+
+/* Whether the values can be put into place as they come, to be checked there. */
+bool mu_incoming_is_plain(const mu_incoming_array *array);
+
+/* Convert `count` elements from element `first` on. */
+void mu_incoming_convert(mu_incoming_array *array, size_t first, const void *from, size_t count);
+
+/* Whether values that are in place are such as a step leaves behind; and what is wrong with
+ * the first that is not, naming the tensor. `label` names the source. */
+bool mu_incoming_is_sound(const mu_incoming_array *array, size_t first, size_t count);
+muonium_status mu_incoming_fault(const mu_incoming_array *array, const char *label);
+
+/* What momentum must be multiplied by, from one convention to another. */
+double mu_momentum_factor(muonium_momentum_form from, double momentum, muonium_momentum_form to);
+
+/* Let the optimizer take over arrays and steps. */
+void mu_incoming_adopt(mu_incoming *incoming);
+
+void mu_incoming_release(mu_incoming *incoming);
+
+#endif

@@ -1,0 +1,455 @@
+/*
+ * load.c: state by name. First the names, shapes and routes of the file are fitted to the
+ * optimizer, from its header alone; then the values are read, with a checksum on the way;
+ * then the optimizer takes them over.
+ */
+#include "checkpoint/crc32c.h"
+#include "checkpoint/incoming.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- lists for messages and reports ---- */
+
+enum { LISTED = 3 }; /* differences that a message tells */
+
+/* The first few of many. */
+typedef struct listing {
+    char text[640];
+    size_t used;
+    size_t count;
+} listing;
+
+MU_PRINTF(2, 3) static void list(listing *to, const char *format, ...)
+{
+    if (to->count++ >= LISTED) {
+        return;
+    }
+    if (to->used > 0 && to->used + sizeof ", " < sizeof to->text) {
+        memcpy(to->text + to->used, ", ", sizeof ", ");
+        to->used += strlen(", ");
+    }
+    va_list arguments;
+    va_start(arguments, format);
+    size_t room = sizeof to->text - to->used;
+    int wrote = vsnprintf(to->text + to->used, room, format, arguments);
+    va_end(arguments);
+    to->used += wrote < 0 ? 0 : (size_t)wrote < room ? (size_t)wrote : room - 1;
+}
+
+/* ", and 5 more" where that is so. */
+typedef struct more {
+    char text[40];
+} more;
+
+static more more_of(const listing *from)
+{
+    more result = {""};
+    if (from->count > LISTED) {
+        snprintf(result.text, sizeof result.text, ", and %zu more", from->count - LISTED);
+    }
+    return result;
+}
+
+static void copy_listing(const listing *from, char text[256])
+{
+    more rest = more_of(from);
+    snprintf(text, 256, "%.200s%s", from->text, rest.text);
+}
+
+/* ---- fitting ---- */
+
+typedef struct loading {
+    mu_incoming incoming;
+    const muonium_reader *reader;
+    const char *label;
+    muonium_load_options options;
+    muonium_load_report report;
+    bool *taken; /* per entry of the file */
+    mu_text scratch;
+    listing misfits, missing, left_over;
+} loading;
+
+/* The entry of an array of a parameter; NULL if the file has none. */
+static muonium_status find_entry(loading *l, const mu_parameter *p, mu_state_kind kind,
+                                 const muonium_entry **entry)
+{
+    const char *name = mu_join(&l->scratch, p->name, ".", mu_state_name(kind));
+    if (name == NULL) {
+        return mu_state_no_memory();
+    }
+    *entry = muonium_reader_find(l->reader, name);
+    return MUONIUM_OK;
+}
+
+static void miss(loading *l, const mu_parameter *p, mu_state_kind kind)
+{
+    mu_quoted name = mu_quote(p->name);
+    list(&l->missing, "%s of %s", mu_state_name(kind), name.text);
+}
+
+/* Whether an entry has the shape and a type that can become the array. */
+static bool fits(loading *l, const mu_state_array *array, const muonium_entry *entry,
+                 muonium_dtype *dtype)
+{
+    mu_quoted name = mu_quote(entry->name);
+    bool halves = array->kind == MU_STATE_MOMENTUM;
+    if (!muonium_dtype_named(entry->dtype, dtype) ||
+        !(*dtype == MUONIUM_F32 || (halves && *dtype == MUONIUM_BF16))) {
+        list(&l->misfits, "%s is of type %.16s and not F32%s", name.text, entry->dtype,
+             halves ? " or BF16" : "");
+        return false;
+    }
+    if (entry->ndim != array->ndim ||
+        (array->ndim > 0 &&
+         memcmp(entry->shape, array->shape, array->ndim * sizeof array->shape[0]) != 0)) {
+        mu_shape_text there = mu_format_shape(entry->ndim, entry->shape);
+        mu_shape_text here = mu_format_shape(array->ndim, array->shape);
+        list(&l->misfits, "%s has shape %s and not %s", name.text, there.text, here.text);
+        return false;
+    }
+    return true;
+}
+
+/* The arrays that must be there before anything of a parameter is loaded. */
+static bool is_essential(mu_state_kind kind)
+{
+    return kind != MU_STATE_NORMUON && kind != MU_STATE_MASTER;
+}
+
+static muonium_status take_array(loading *l, size_t parameter, const mu_state_array *array,
+                                 const muonium_entry *entry, double factor)
+{
+    muonium_dtype dtype;
+    l->taken[entry - muonium_reader_entry(l->reader, 0)] = true;
+    if (!fits(l, array, entry, &dtype)) {
+        return MUONIUM_OK; /* goes on, to list all misfits */
+    }
+    bool momentum = array->kind == MU_STATE_MOMENTUM;
+    mu_incoming_array *added =
+        mu_incoming_add(&l->incoming, parameter, array, dtype, momentum ? factor : 1);
+    added->entry = entry;
+    l->report.converted += !mu_incoming_is_plain(added);
+    return mu_read_checksum(l->reader, entry, &l->scratch, &added->crc);
+}
+
+/* The factor on the momentum that this record of the file implies. */
+static muonium_status factor_of(const loading *l, const mu_parameter *p, const mu_record *record,
+                                double *factor)
+{
+    muonium_momentum_form form;
+    double momentum;
+    muonium_status status = mu_read_momentum(record->group, l->label, &form, &momentum);
+    if (status == MUONIUM_OK) {
+        *factor = mu_momentum_factor(form, momentum, p->group->options.momentum_form);
+    }
+    return status;
+}
+
+static muonium_status take_parameter(loading *l, size_t index, const mu_record *record,
+                                     const mu_state_array *arrays, size_t count)
+{
+    mu_parameter *p = l->incoming.optimizer->parameters[index];
+    const muonium_entry *entries[MU_STATE_KINDS] = {NULL};
+    muonium_status status = MUONIUM_OK;
+    bool complete = true;
+    double factor = 1;
+    /* Before its first step a parameter has no master copy to save. */
+    bool no_master = record->steps == 0;
+    for (size_t k = 0; status == MUONIUM_OK && k < count; k++) {
+        status = find_entry(l, p, arrays[k].kind, &entries[k]);
+        if (!entries[k] && !(arrays[k].kind == MU_STATE_MASTER && no_master)) {
+            miss(l, p, arrays[k].kind);
+            complete = complete && !is_essential(arrays[k].kind);
+        }
+    }
+    if (status == MUONIUM_OK && p->muon) {
+        status = factor_of(l, p, record, &factor);
+    }
+    for (size_t k = 0; status == MUONIUM_OK && complete && k < count; k++) {
+        if (entries[k]) {
+            status = take_array(l, index, &arrays[k], entries[k], factor);
+        }
+    }
+    l->incoming.parameters[index] = (mu_incoming_parameter){
+        .matched = complete, .steps = record->steps, .restart_master = no_master};
+    l->report.matched += complete;
+    return status;
+}
+
+static muonium_status fit_parameter(loading *l, size_t index)
+{
+    const mu_parameter *p = l->incoming.optimizer->parameters[index];
+    mu_state_array arrays[MU_STATE_KINDS];
+    size_t count = mu_state_arrays(p, arrays);
+    mu_record record;
+    bool found;
+    muonium_status status = mu_read_record(l->reader, p->name, &l->scratch, &found, &record);
+    if (status != MUONIUM_OK) {
+        return status;
+    }
+    if (!found) {
+        for (size_t k = 0; k < count; k++) {
+            miss(l, p, arrays[k].kind);
+        }
+        return MUONIUM_OK;
+    }
+    if (record.muon != p->muon) {
+        mu_quoted name = mu_quote(p->name);
+        list(&l->misfits, "%s was stepped by %s and is now by %s (%s)", name.text,
+             record.muon ? "Muon" : "AdamW", p->muon ? "Muon" : "AdamW", p->reason);
+        return MUONIUM_OK;
+    }
+    return take_parameter(l, index, &record, arrays, count);
+}
+
+/* What the lists come to. */
+static muonium_status judge(loading *l)
+{
+    for (size_t i = 0; i < muonium_reader_count(l->reader); i++) {
+        if (!l->taken[i]) {
+            mu_quoted name = mu_quote(muonium_reader_entry(l->reader, i)->name);
+            list(&l->left_over, "%s", name.text);
+        }
+    }
+    if (l->misfits.count > 0) {
+        more rest = more_of(&l->misfits);
+        return mu_fail(MUONIUM_FORMAT, "%s does not fit the optimizer: %s%s; nothing was loaded",
+                       l->label, l->misfits.text, rest.text);
+    }
+    if (!l->options.partial && (l->missing.count > 0 || l->left_over.count > 0)) {
+        more rest_missing = more_of(&l->missing), rest_left = more_of(&l->left_over);
+        return mu_fail(
+            MUONIUM_FORMAT,
+            "%s does not fit the optimizer: %s%s%s%s%s%s%s; nothing was loaded (partial "
+            "loading takes what there is)",
+            l->label, l->missing.count > 0 ? "it lacks " : "", l->missing.text, rest_missing.text,
+            l->missing.count > 0 && l->left_over.count > 0 ? "; " : "",
+            l->left_over.count > 0 ? "no parameter takes " : "", l->left_over.text, rest_left.text);
+    }
+    if (l->options.partial && l->report.matched == 0 && l->incoming.optimizer->count > 0) {
+        more rest = more_of(&l->missing);
+        return mu_fail(MUONIUM_FORMAT,
+                       "%s has nothing for any parameter of the optimizer, not even %s%s: is it of "
+                       "another model?",
+                       l->label, l->missing.text, rest.text);
+    }
+    return MUONIUM_OK;
+}
+
+/* ---- reading ---- */
+
+static muonium_status read_array(const loading *l, mu_incoming_array *array, void *buffer,
+                                 uint64_t *done, uint64_t total)
+{
+    const muonium_entry *entry = array->entry;
+    size_t element = muonium_dtype_size(array->dtype);
+    bool plain = mu_incoming_is_plain(array);
+    uint32_t crc = 0;
+    bool sound = true;
+    muonium_status status = MUONIUM_OK;
+    for (size_t first = 0; status == MUONIUM_OK && first < array->array.elements;) {
+        size_t left = array->array.elements - first;
+        size_t count = left < MU_STATE_PIECE / element ? left : MU_STATE_PIECE / element;
+        void *to = plain ? (char *)array->array.data + first * element : buffer;
+        if (l->options.progress) {
+            l->options.progress(l->options.progress_context, *done, total);
+        }
+        status = muonium_reader_read(l->reader, entry, first * element, to, count * element);
+        if (status == MUONIUM_OK) {
+            crc = mu_crc32c(crc, to, count * element);
+            if (!plain) {
+                mu_incoming_convert(array, first, to, count);
+            }
+            sound = sound && mu_incoming_is_sound(array, first, count);
+            first += count;
+            *done += count * element;
+        }
+    }
+    if (status == MUONIUM_OK && crc != array->crc) {
+        status = mu_checksum_mismatch(l->reader, entry, array->crc, crc);
+    }
+    /* Of damage the checksum tells, which says more. */
+    return status == MUONIUM_OK && !sound ? mu_incoming_fault(array, l->label) : status;
+}
+
+static muonium_status read_values(loading *l)
+{
+    uint64_t done = 0, total = 0;
+    for (size_t i = 0; i < l->incoming.count; i++) {
+        total += l->incoming.arrays[i].entry->bytes;
+    }
+    muonium_status status = mu_incoming_allocate(&l->incoming);
+    void *buffer = l->report.converted > 0 ? mu_alloc(MU_STATE_PIECE) : NULL;
+    if (status == MUONIUM_OK && l->report.converted > 0 && !buffer) {
+        status = mu_state_no_memory();
+    }
+    for (size_t i = 0; status == MUONIUM_OK && i < l->incoming.count; i++) {
+        status = read_array(l, &l->incoming.arrays[i], buffer, &done, total);
+    }
+    mu_free(buffer);
+    if (status == MUONIUM_OK && l->options.progress) {
+        l->options.progress(l->options.progress_context, total, total);
+    }
+    return status;
+}
+
+/* ---- telling what options have changed ---- */
+
+typedef struct comparison {
+    const muonium_optimizer *optimizer;
+    const char *name; /* of a parameter of the group */
+} comparison;
+
+static void log_difference(void *context, const char *key, const char *saved, size_t saved_length,
+                           const char *current, size_t current_length)
+{
+    const comparison *c = context;
+    char line[512];
+    mu_quoted name = mu_quote(c->name);
+    snprintf(line, sizeof line, "%s of the group of %s was %.*s when its state was saved, is %.*s",
+             key, name.text, (int)(saved_length < 100 ? saved_length : 100),
+             saved_length > 0 ? saved : "unset", (int)(current_length < 100 ? current_length : 100),
+             current_length > 0 ? current : "unset");
+    c->optimizer->log(c->optimizer->log_context, line);
+}
+
+/* One comparison per group, by its first parameter that the file has. */
+static muonium_status log_changes(loading *l)
+{
+    const muonium_optimizer *optimizer = l->incoming.optimizer;
+    mu_text current = {0};
+    muonium_status status = MUONIUM_OK;
+    for (const muonium_group *group = optimizer->groups; group; group = group->next) {
+        size_t i = 0;
+        while (i < optimizer->count &&
+               !(optimizer->parameters[i]->group == group && l->incoming.parameters[i].matched)) {
+            i++;
+        }
+        if (i == optimizer->count || status != MUONIUM_OK) {
+            continue;
+        }
+        comparison c = {optimizer, optimizer->parameters[i]->name};
+        mu_record record = {0};
+        bool found;
+        current.count = 0;
+        if (!mu_add_options(&current, &group->options) || !mu_text_reserve(&current, 1)) {
+            status = mu_state_no_memory();
+        } else {
+            mu_text_add(&current, "", 1);
+            status = mu_read_record(l->reader, c.name, &l->scratch, &found, &record);
+        }
+        if (status == MUONIUM_OK) {
+            mu_compare_options(record.group, current.bytes, log_difference, &c);
+        }
+    }
+    mu_text_release(&current);
+    return status;
+}
+
+/* ---- all of it ---- */
+
+static muonium_status prepare(loading *l, muonium_optimizer *optimizer, muonium_counters *counters)
+{
+    muonium_status status = mu_check_state_file(l->reader);
+    if (status == MUONIUM_OK) {
+        status = mu_read_counters(l->reader, counters);
+    }
+    if (status == MUONIUM_OK) {
+        status = mu_incoming_begin(&l->incoming, optimizer);
+    }
+    if (status == MUONIUM_OK) {
+        l->taken = mu_alloc_zeroed(muonium_reader_count(l->reader));
+        status = l->taken ? MUONIUM_OK : mu_state_no_memory();
+    }
+    for (size_t i = 0; status == MUONIUM_OK && i < optimizer->count; i++) {
+        status = fit_parameter(l, i);
+    }
+    if (status == MUONIUM_OK) {
+        status = judge(l);
+    }
+    if (status == MUONIUM_OK) {
+        status = read_values(l);
+    }
+    if (status == MUONIUM_OK && optimizer->log) {
+        status = log_changes(l);
+    }
+    return status;
+}
+
+static void take_over(loading *l, const muonium_counters *counters, muonium_load_report *report)
+{
+    muonium_counters *own = &l->incoming.optimizer->counters;
+    mu_incoming_adopt(&l->incoming);
+    own->steps = counters->steps;
+    own->matrices = counters->matrices;
+    own->skipped = counters->skipped;
+    own->rescued = counters->rescued;
+    own->zero = counters->zero;
+    if (report) {
+        l->report.missing = l->missing.count;
+        l->report.left_over = l->left_over.count;
+        copy_listing(&l->missing, l->report.missing_names);
+        copy_listing(&l->left_over, l->report.left_over_names);
+        *report = l->report;
+    }
+}
+
+void muonium_load_options_init(muonium_load_options *options)
+{
+    if (options) {
+        *options = (muonium_load_options){.struct_size = sizeof *options};
+    }
+}
+
+muonium_status muonium_load_reader(muonium_optimizer *optimizer, const muonium_reader *reader,
+                                   const muonium_load_options *options, muonium_load_report *report)
+{
+    if (!optimizer || !reader) {
+        return mu_fail(MUONIUM_INVALID, "%s is NULL", optimizer ? "reader" : "optimizer");
+    }
+    if (options && options->struct_size != sizeof *options) {
+        return mu_fail(MUONIUM_INVALID,
+                       "struct_size of muonium_load_options is %zu: fill the struct by "
+                       "muonium_load_options_init first",
+                       options->struct_size);
+    }
+    loading l = {.reader = reader, .label = mu_reader_label(reader)};
+    muonium_counters counters = {0};
+    if (options) {
+        l.options = *options;
+    }
+    mu_fenv environment = mu_fenv_enter();
+    muonium_status status = prepare(&l, optimizer, &counters);
+    mu_fenv_leave(environment);
+    if (status == MUONIUM_OK) {
+        take_over(&l, &counters, report);
+    }
+    mu_incoming_release(&l.incoming);
+    mu_free(l.taken);
+    mu_text_release(&l.scratch);
+    return status;
+}
+
+static muonium_status load_and_close(muonium_optimizer *optimizer, muonium_reader *reader)
+{
+    muonium_status status = muonium_load_reader(optimizer, reader, NULL, NULL);
+    muonium_reader_close(reader);
+    return status;
+}
+
+muonium_status muonium_load(muonium_optimizer *optimizer, const char *path)
+{
+    muonium_reader *reader = NULL;
+    muonium_status status = muonium_reader_open(path, &reader);
+    return status == MUONIUM_OK ? load_and_close(optimizer, reader) : status;
+}
+
+muonium_status muonium_load_from(muonium_optimizer *optimizer, const muonium_source *source)
+{
+    muonium_reader *reader = NULL;
+    muonium_status status = muonium_reader_open_source(source, &reader);
+    return status == MUONIUM_OK ? load_and_close(optimizer, reader) : status;
+}

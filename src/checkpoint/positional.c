@@ -1,0 +1,306 @@
+/*
+ * positional.c: state without names, from a list of buffers or a file with a tensor per
+ * place in the list. Both become a list of sources, which is fitted to the optimizer.
+ */
+#include "checkpoint/incoming.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* What comes at one place of the list. */
+typedef struct source {
+    muonium_dtype dtype;
+    size_t ndim;
+    const uint64_t *shape;
+    const void *data;           /* of a buffer, or */
+    const muonium_entry *entry; /* of a file */
+} source;
+
+typedef struct list {
+    const muonium_buffer *buffers; /* NULL: from the reader */
+    const muonium_reader *reader;
+    size_t count;
+    const char *label;
+    mu_text prefix, name; /* of the tensors of a file */
+    uint64_t shape[MUONIUM_MAX_DIMS];
+} list;
+
+static void list_release(list *l)
+{
+    mu_text_release(&l->prefix);
+    mu_text_release(&l->name);
+}
+
+/* ---- the sources ---- */
+
+/* What names have in common: the first without the digits that end it. */
+static muonium_status find_prefix(list *l)
+{
+    const muonium_entry *first = muonium_reader_entry(l->reader, 0);
+    const char *name = first ? first->name : "";
+    if (!mu_join(&l->prefix, name, "", "")) {
+        return mu_state_no_memory();
+    }
+    size_t length = strlen(name);
+    while (length > 0 && name[length - 1] >= '0' && name[length - 1] <= '9') {
+        length--;
+    }
+    l->prefix.bytes[length] = '\0';
+    return MUONIUM_OK;
+}
+
+static muonium_status entry_at(list *l, size_t index, source *found)
+{
+    char number[24];
+    snprintf(number, sizeof number, "%zu", index);
+    const char *name = mu_join(&l->name, l->prefix.bytes, number, "");
+    if (!name) {
+        return mu_state_no_memory();
+    }
+    const muonium_entry *entry = muonium_reader_find(l->reader, name);
+    if (!entry) {
+        mu_quoted quoted = mu_quote(name),
+                  first = mu_quote(muonium_reader_entry(l->reader, 0)->name);
+        return mu_fail(
+            MUONIUM_FORMAT,
+            "%s: no tensor is named %s, but there are %zu and the first is %s: name them "
+            "by their place in the list, from 0, after the same beginning",
+            l->label, quoted.text, l->count, first.text);
+    }
+    if (!muonium_dtype_named(entry->dtype, &found->dtype)) {
+        mu_quoted quoted = mu_quote(name);
+        return mu_fail(MUONIUM_FORMAT, "%s: tensor %s is of type %.16s: use F32, BF16, F16 or F64",
+                       l->label, quoted.text, entry->dtype);
+    }
+    found->ndim = entry->ndim;
+    found->shape = entry->shape;
+    found->entry = entry;
+    return MUONIUM_OK;
+}
+
+static muonium_status buffer_at(list *l, size_t index, source *found)
+{
+    const muonium_buffer *buffer = &l->buffers[index];
+    if (!buffer->data || muonium_dtype_size(buffer->dtype) == 0 ||
+        buffer->ndim > MUONIUM_MAX_DIMS) {
+        return mu_fail(MUONIUM_INVALID, "buffer %zu: %s", index,
+                       !buffer->data                     ? "data is NULL"
+                       : buffer->ndim > MUONIUM_MAX_DIMS ? "ndim is beyond MUONIUM_MAX_DIMS"
+                                                         : "dtype is none of muonium_dtype");
+    }
+    for (size_t d = 0; d < buffer->ndim; d++) {
+        l->shape[d] = buffer->shape[d];
+    }
+    *found = (source){
+        .dtype = buffer->dtype, .ndim = buffer->ndim, .shape = l->shape, .data = buffer->data};
+    return MUONIUM_OK;
+}
+
+/* ---- fitting ---- */
+
+static bool is_listed(mu_state_kind kind)
+{
+    return kind == MU_STATE_MOMENTUM || kind == MU_STATE_EXP_AVG || kind == MU_STATE_EXP_AVG_SQ;
+}
+
+static bool has_shape(const source *from, const mu_state_array *array)
+{
+    bool flat = from->ndim == 1 && from->shape[0] == array->elements;
+    return flat || (from->ndim == array->ndim &&
+                    (array->ndim == 0 ||
+                     memcmp(from->shape, array->shape, array->ndim * sizeof array->shape[0]) == 0));
+}
+
+static muonium_status fit_array(list *l, size_t place, mu_incoming *incoming, size_t parameter,
+                                const mu_state_array *array, double factor)
+{
+    source from = {0};
+    muonium_status status = l->buffers ? buffer_at(l, place, &from) : entry_at(l, place, &from);
+    if (status != MUONIUM_OK) {
+        return status;
+    }
+    if (!has_shape(&from, array)) {
+        mu_quoted name = mu_quote(incoming->optimizer->parameters[parameter]->name);
+        mu_shape_text there = mu_format_shape(from.ndim, from.shape);
+        mu_shape_text here = mu_format_shape(array->ndim, array->shape);
+        return mu_fail(l->buffers ? MUONIUM_INVALID : MUONIUM_FORMAT,
+                       "%s: number %zu, %s of %s, has shape %s and not %s: nothing was loaded",
+                       l->label, place, mu_state_name(array->kind), name.text, there.text,
+                       here.text);
+    }
+    mu_incoming_array *added = mu_incoming_add(incoming, parameter, array, from.dtype, factor);
+    added->entry = from.entry;
+    added->from = from.data;
+    return MUONIUM_OK;
+}
+
+static muonium_status fit(list *l, mu_incoming *incoming, const muonium_positional_options *options)
+{
+    muonium_status status = MUONIUM_OK;
+    const muonium_optimizer *optimizer = incoming->optimizer;
+    size_t place = 0;
+    for (size_t i = 0; i < optimizer->count; i++) {
+        const mu_parameter *p = optimizer->parameters[i];
+        mu_state_array arrays[MU_STATE_KINDS];
+        size_t count = mu_state_arrays(p, arrays);
+        double factor = 1;
+        if (p->muon && options->convert) {
+            factor = mu_momentum_factor(options->momentum_form, options->momentum,
+                                        p->group->options.momentum_form);
+        }
+        for (size_t k = 0; status == MUONIUM_OK && k < count; k++) {
+            if (is_listed(arrays[k].kind)) {
+                status = fit_array(l, place++, incoming, i, &arrays[k], factor);
+            } else if (arrays[k].kind == MU_STATE_NORMUON) {
+                mu_incoming_add(incoming, i, &arrays[k], arrays[k].dtype, 1);
+            }
+        }
+        incoming->parameters[i] = (mu_incoming_parameter){
+            .matched = true, .steps = options->steps, .restart_master = true};
+    }
+    return status;
+}
+
+static muonium_status check_count(const list *l, const muonium_optimizer *optimizer)
+{
+    size_t muon = optimizer->counters.muon, adam = optimizer->counters.adam;
+    if (l->count == muon + 2 * adam) {
+        return MUONIUM_OK;
+    }
+    return mu_fail(l->buffers || !l->reader ? MUONIUM_INVALID : MUONIUM_FORMAT,
+                   "%s: %zu buffers, but the optimizer needs %zu: one for each of its %zu Muon "
+                   "parameters (momentum), two for each of its %zu AdamW parameters (first and "
+                   "second moment)",
+                   l->label, l->count, muon + 2 * adam, muon, adam);
+}
+
+/* ---- reading ---- */
+
+static muonium_status read_array(const list *l, mu_incoming_array *array, void *buffer)
+{
+    size_t element = muonium_dtype_size(array->dtype), elements = array->array.elements;
+    muonium_status status = MUONIUM_OK;
+    if (!array->entry && !array->from) {
+        memset(array->array.data, 0, elements * element);
+    } else if (array->from) {
+        mu_incoming_convert(array, 0, array->from, elements);
+    }
+    for (size_t first = 0; status == MUONIUM_OK && array->entry && first < elements;) {
+        size_t left = elements - first;
+        size_t count = left < MU_STATE_PIECE / element ? left : MU_STATE_PIECE / element;
+        status =
+            muonium_reader_read(l->reader, array->entry, first * element, buffer, count * element);
+        if (status == MUONIUM_OK) {
+            mu_incoming_convert(array, first, buffer, count);
+            first += count;
+        }
+    }
+    return status == MUONIUM_OK && !mu_incoming_is_sound(array, 0, elements)
+               ? mu_incoming_fault(array, l->label)
+               : status;
+}
+
+static muonium_status read_values(const list *l, mu_incoming *incoming)
+{
+    muonium_status status = mu_incoming_allocate(incoming);
+    void *buffer = mu_alloc(MU_STATE_PIECE);
+    if (status == MUONIUM_OK && !buffer) {
+        status = mu_state_no_memory();
+    }
+    for (size_t i = 0; status == MUONIUM_OK && i < incoming->count; i++) {
+        status = read_array(l, &incoming->arrays[i], buffer);
+    }
+    mu_free(buffer);
+    return status;
+}
+
+/* ---- all of it ---- */
+
+void muonium_positional_options_init(muonium_positional_options *options)
+{
+    if (options) {
+        *options = (muonium_positional_options){.struct_size = sizeof *options,
+                                                .momentum_form = MUONIUM_MOMENTUM_LERP,
+                                                .momentum = 0.95};
+    }
+}
+
+static muonium_status read_options(const muonium_positional_options *given,
+                                   muonium_positional_options *options)
+{
+    muonium_positional_options_init(options);
+    if (!given) {
+        return MUONIUM_OK;
+    }
+    if (given->struct_size != sizeof *given) {
+        return mu_fail(MUONIUM_INVALID,
+                       "struct_size of muonium_positional_options is %zu: fill the struct by "
+                       "muonium_positional_options_init first",
+                       given->struct_size);
+    }
+    if (given->momentum_form < MUONIUM_MOMENTUM_LERP ||
+        given->momentum_form > MUONIUM_MOMENTUM_EMA_CORRECTED ||
+        !(given->momentum >= 0 && given->momentum < 1) || given->steps > UINT64_MAX / 4) {
+        return mu_fail(MUONIUM_INVALID,
+                       "momentum_form %d, momentum %g, steps %llu: use a form of "
+                       "muonium_momentum_form, a momentum from 0 to below 1 and a true count",
+                       (int)given->momentum_form, given->momentum,
+                       (unsigned long long)given->steps);
+    }
+    *options = *given;
+    return MUONIUM_OK;
+}
+
+static muonium_status load(muonium_optimizer *optimizer, list *l,
+                           const muonium_positional_options *given)
+{
+    muonium_positional_options options;
+    mu_incoming incoming = {0};
+    muonium_status status = read_options(given, &options);
+    if (status == MUONIUM_OK) {
+        status = check_count(l, optimizer);
+    }
+    if (status == MUONIUM_OK && l->reader) {
+        status = find_prefix(l);
+    }
+    if (status == MUONIUM_OK) {
+        status = mu_incoming_begin(&incoming, optimizer);
+    }
+    if (status == MUONIUM_OK) {
+        status = fit(l, &incoming, &options);
+    }
+    if (status == MUONIUM_OK) {
+        mu_fenv environment = mu_fenv_enter();
+        status = read_values(l, &incoming);
+        mu_fenv_leave(environment);
+    }
+    if (status == MUONIUM_OK) {
+        mu_incoming_adopt(&incoming);
+        optimizer->counters.steps = options.steps;
+    }
+    mu_incoming_release(&incoming);
+    list_release(l);
+    return status;
+}
+
+muonium_status muonium_load_positional(muonium_optimizer *optimizer, const muonium_buffer *buffers,
+                                       size_t count, const muonium_positional_options *options)
+{
+    if (!optimizer || (!buffers && count > 0)) {
+        return mu_fail(MUONIUM_INVALID, "%s is NULL", optimizer ? "buffers" : "optimizer");
+    }
+    list l = {.buffers = buffers, .count = count, .label = "list of buffers"};
+    return load(optimizer, &l, options);
+}
+
+muonium_status muonium_load_positional_reader(muonium_optimizer *optimizer,
+                                              const muonium_reader *reader,
+                                              const muonium_positional_options *options)
+{
+    if (!optimizer || !reader) {
+        return mu_fail(MUONIUM_INVALID, "%s is NULL", optimizer ? "reader" : "optimizer");
+    }
+    list l = {
+        .reader = reader, .count = muonium_reader_count(reader), .label = mu_reader_label(reader)};
+    return load(optimizer, &l, options);
+}

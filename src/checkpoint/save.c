@@ -1,0 +1,284 @@
+/*
+ * save.c: writing the state of an optimizer. The header holds the checksums of the data,
+ * so these are computed first, from the arrays where they lie; then the arrays are
+ * written from there. Nothing is copied.
+ */
+#include "checkpoint/crc32c.h"
+#include "checkpoint/state.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+/* The arrays of all parameters, in order. */
+typedef struct saving {
+    const muonium_optimizer *optimizer;
+    struct saved_array {
+        const mu_parameter *parameter;
+        mu_state_array array;
+        uint32_t crc;
+    } * arrays;
+    size_t count;
+    uint64_t bytes;
+    muonium_progress *progress;
+    void *progress_context;
+} saving;
+
+static size_t bytes_of(const mu_state_array *array)
+{
+    return array->elements * muonium_dtype_size(array->dtype);
+}
+
+static void checksum_array(void *context, size_t index, unsigned lane)
+{
+    struct saved_array *saved = &((saving *)context)->arrays[index];
+    (void)lane;
+    saved->crc = mu_crc32c(0, saved->array.data, bytes_of(&saved->array));
+}
+
+static muonium_status list_arrays(saving *s)
+{
+    size_t room;
+    const muonium_optimizer *optimizer = s->optimizer;
+    /* A parameter has three arrays at most: both moments and a master copy. */
+    s->arrays = mu_mul(optimizer->count, 3 * sizeof *s->arrays, &room) ? mu_alloc(room) : NULL;
+    if (s->arrays == NULL) {
+        return mu_state_no_memory();
+    }
+    for (size_t i = 0; i < optimizer->count; i++) {
+        const mu_parameter *p = optimizer->parameters[i];
+        mu_state_array arrays[MU_STATE_KINDS];
+        size_t count = mu_state_arrays(p, arrays);
+        for (size_t k = 0; k < count; k++) {
+            if (arrays[k].kind != MU_STATE_MASTER || p->has_master) {
+                s->arrays[s->count++] = (struct saved_array){p, arrays[k], 0};
+                s->bytes += bytes_of(&arrays[k]);
+            }
+        }
+    }
+    mu_pool_run(checksum_array, s, s->count, mu_pool_lanes());
+    return MUONIUM_OK;
+}
+
+/* ---- the header ---- */
+
+static muonium_status describe_optimizer(const saving *s, muonium_writer *writer)
+{
+    const muonium_counters *counters = &s->optimizer->counters;
+    char number[24], others[128];
+    snprintf(number, sizeof number, "%d", MU_STATE_FORMAT);
+    muonium_status status = muonium_writer_add_metadata(writer, MU_KEY_FORMAT, number);
+    if (status == MUONIUM_OK) {
+        status = muonium_writer_add_metadata(writer, MU_KEY_VERSION, muonium_version());
+    }
+    if (status == MUONIUM_OK) {
+        snprintf(number, sizeof number, "%" PRIu64, counters->steps);
+        status = muonium_writer_add_metadata(writer, MU_KEY_STEP, number);
+    }
+    if (status == MUONIUM_OK) {
+        snprintf(others, sizeof others,
+                 "matrices=%" PRIu64 " skipped=%" PRIu64 " rescued=%" PRIu64 " zero=%" PRIu64,
+                 counters->matrices, counters->skipped, counters->rescued, counters->zero);
+        status = muonium_writer_add_metadata(writer, MU_KEY_COUNTERS, others);
+    }
+    return status;
+}
+
+static muonium_status describe_groups(const saving *s, muonium_writer *writer, mu_text *scratch)
+{
+    size_t number = 0;
+    for (const muonium_group *group = s->optimizer->groups; group; group = group->next) {
+        char key[sizeof MU_KEY_GROUP + 20];
+        snprintf(key, sizeof key, MU_KEY_GROUP "%zu", number++);
+        scratch->count = 0;
+        if (!mu_add_options(scratch, &group->options) || !mu_text_reserve(scratch, 1)) {
+            return mu_state_no_memory();
+        }
+        mu_text_add(scratch, "", 1);
+        muonium_status status = muonium_writer_add_metadata(writer, key, scratch->bytes);
+        if (status != MUONIUM_OK) {
+            return status;
+        }
+    }
+    return MUONIUM_OK;
+}
+
+static size_t group_number(const muonium_optimizer *optimizer, const muonium_group *wanted)
+{
+    size_t number = 0;
+    for (const muonium_group *group = optimizer->groups; group != wanted; group = group->next) {
+        number++;
+    }
+    return number;
+}
+
+static muonium_status describe_parameters(const saving *s, muonium_writer *writer, mu_text *key,
+                                          mu_text *record)
+{
+    muonium_status status = MUONIUM_OK;
+    for (size_t i = 0; status == MUONIUM_OK && i < s->optimizer->count; i++) {
+        const mu_parameter *p = s->optimizer->parameters[i];
+        char numbers[96];
+        snprintf(numbers, sizeof numbers,
+                 "route=%s steps=%" PRIu64 " group=%zu reason=", p->muon ? "muon" : "adam",
+                 p->steps, group_number(s->optimizer, p->group));
+        record->count = 0;
+        if (!mu_join(key, MU_KEY_PARAMETER, p->name, "") ||
+            !mu_text_reserve(record, sizeof numbers)) {
+            return mu_state_no_memory();
+        }
+        mu_text_add_string(record, numbers);
+        if (!mu_add_escaped(record, p->reason) || !mu_text_reserve(record, 1)) {
+            return mu_state_no_memory();
+        }
+        mu_text_add(record, "", 1);
+        status = muonium_writer_add_metadata(writer, key->bytes, record->bytes);
+    }
+    return status;
+}
+
+static muonium_status describe_array(const struct saved_array *saved, muonium_writer *writer,
+                                     mu_text *name, mu_text *scratch)
+{
+    const mu_state_array *array = &saved->array;
+    char digits[9];
+    snprintf(digits, sizeof digits, "%08" PRIx32, saved->crc);
+    const char *tensor = mu_join(name, saved->parameter->name, ".", mu_state_name(array->kind));
+    const char *key = tensor ? mu_join(scratch, MU_KEY_CRC, tensor, "") : NULL;
+    if (key == NULL) {
+        return mu_state_no_memory();
+    }
+    muonium_status status = muonium_writer_add_metadata(writer, key, digits);
+    if (status == MUONIUM_OK) {
+        status = muonium_writer_add(writer, tensor, muonium_dtype_name(array->dtype), array->ndim,
+                                    array->shape);
+    }
+    return status;
+}
+
+static muonium_status describe(const saving *s, muonium_writer *writer)
+{
+    mu_text name = {0}, scratch = {0};
+    muonium_status status = describe_optimizer(s, writer);
+    if (status == MUONIUM_OK) {
+        status = describe_groups(s, writer, &scratch);
+    }
+    if (status == MUONIUM_OK) {
+        status = describe_parameters(s, writer, &name, &scratch);
+    }
+    for (size_t i = 0; status == MUONIUM_OK && i < s->count; i++) {
+        status = describe_array(&s->arrays[i], writer, &name, &scratch);
+    }
+    if (status == MUONIUM_OK) {
+        status = mu_writer_seal(writer, MU_KEY_SEAL);
+    }
+    mu_text_release(&name);
+    mu_text_release(&scratch);
+    return status;
+}
+
+/* ---- the data ---- */
+
+static muonium_status stream(const saving *s, muonium_writer *writer)
+{
+    uint64_t done = 0;
+    for (size_t i = 0; i < s->count; i++) {
+        const char *from = s->arrays[i].array.data;
+        for (size_t left = bytes_of(&s->arrays[i].array); left > 0;) {
+            size_t piece = left < MU_STATE_PIECE ? left : MU_STATE_PIECE;
+            if (s->progress) {
+                s->progress(s->progress_context, done, s->bytes);
+            }
+            muonium_status status = muonium_writer_data(writer, from, piece);
+            if (status != MUONIUM_OK) {
+                return status;
+            }
+            from += piece;
+            left -= piece;
+            done += piece;
+        }
+    }
+    if (s->progress) {
+        s->progress(s->progress_context, done, s->bytes);
+    }
+    return MUONIUM_OK;
+}
+
+/* Where to: a path, or a function. */
+typedef struct target {
+    const char *path;
+    bool (*write)(void *context, const void *data, size_t bytes);
+    void *context;
+} target;
+
+/* All but the finish. */
+static muonium_status save(saving *s, const target *to, muonium_writer **made)
+{
+    muonium_writer *writer = NULL;
+    muonium_status status = muonium_writer_create(&writer);
+    if (status == MUONIUM_OK) {
+        status = list_arrays(s);
+    }
+    if (status == MUONIUM_OK) {
+        status = describe(s, writer);
+    }
+    if (status == MUONIUM_OK) {
+        status = to->path ? muonium_writer_begin(writer, to->path)
+                          : muonium_writer_begin_sink(writer, to->write, to->context);
+    }
+    if (status == MUONIUM_OK) {
+        status = stream(s, writer);
+    }
+    if (status == MUONIUM_OK) {
+        status = muonium_writer_prepare(writer);
+    }
+    mu_free(s->arrays);
+    if (status != MUONIUM_OK) {
+        muonium_writer_destroy(writer);
+        return status;
+    }
+    *made = writer;
+    return MUONIUM_OK;
+}
+
+static muonium_status finish(muonium_status status, muonium_writer *writer)
+{
+    if (status == MUONIUM_OK) {
+        status = muonium_writer_finish(writer);
+        muonium_writer_destroy(writer);
+    }
+    return status;
+}
+
+muonium_status muonium_save_prepare(const muonium_optimizer *optimizer, const char *path,
+                                    muonium_progress *progress, void *progress_context,
+                                    muonium_writer **writer)
+{
+    if (!optimizer || !path || !writer) {
+        return mu_fail(MUONIUM_INVALID, "%s is NULL",
+                       !optimizer ? "optimizer"
+                       : !path    ? "path"
+                                  : "writer");
+    }
+    saving s = {.optimizer = optimizer, .progress = progress, .progress_context = progress_context};
+    return save(&s, &(target){.path = path}, writer);
+}
+
+muonium_status muonium_save(const muonium_optimizer *optimizer, const char *path)
+{
+    muonium_writer *writer = NULL;
+    muonium_status status = muonium_save_prepare(optimizer, path, NULL, NULL, &writer);
+    return finish(status, writer);
+}
+
+muonium_status muonium_save_to(const muonium_optimizer *optimizer,
+                               bool (*write)(void *context, const void *data, size_t bytes),
+                               void *context)
+{
+    if (!optimizer || !write) {
+        return mu_fail(MUONIUM_INVALID, "%s is NULL", optimizer ? "write" : "optimizer");
+    }
+    saving s = {.optimizer = optimizer};
+    muonium_writer *writer = NULL;
+    muonium_status status = save(&s, &(target){.write = write, .context = context}, &writer);
+    return finish(status, writer);
+}
