@@ -6,7 +6,8 @@
 
 #include "optimizer/optimizer.h"
 
-/* Fail unless `count` rows from `first` on are rows of a two-dimensional parameter. */
+/* Fail unless `heads` times `head_dim` rows from `first` on are rows of a two-dimensional
+ * parameter. */
 static muonium_status check_rows(const char *role, const mu_parameter *p, size_t first,
                                  size_t heads, size_t head_dim)
 {
@@ -51,7 +52,7 @@ static void scale_head(const mu_kernel *kernel, mu_parameter *p, size_t first, s
     }
 }
 
-static muonium_status check_heads(const muonium_qk *qk, size_t key_heads)
+static muonium_status check_numbers(const muonium_qk *qk, size_t key_heads)
 {
     if (qk->heads == 0 || qk->head_dim == 0) {
         return mu_fail(MUONIUM_INVALID, "heads is %zu and head_dim %zu: both must be at least 1",
@@ -68,6 +69,24 @@ static muonium_status check_heads(const muonium_qk *qk, size_t key_heads)
     if (!qk->max_logits) {
         return mu_fail(MUONIUM_INVALID, "max_logits is NULL: pass one per head");
     }
+    return MUONIUM_OK;
+}
+
+/* Rows of queries and keys that are known to exist. */
+static muonium_status check_apart(const muonium_qk *qk, size_t key_heads, const char *name)
+{
+    size_t query_end = qk->query_row + qk->heads * qk->head_dim;
+    size_t key_end = qk->key_row + key_heads * qk->head_dim;
+    if (qk->query == qk->key && qk->query_row < key_end && qk->key_row < query_end) {
+        return mu_fail(MUONIUM_INVALID,
+                       "query rows %zu to %zu and key rows %zu to %zu of %s overlap", qk->query_row,
+                       query_end - 1, qk->key_row, key_end - 1, name);
+    }
+    return MUONIUM_OK;
+}
+
+static muonium_status check_logits(const muonium_qk *qk)
+{
     for (size_t h = 0; h < qk->heads; h++) {
         if (!isfinite(qk->max_logits[h])) {
             return mu_fail(MUONIUM_NON_FINITE, "max_logits[%zu] is %g: nothing was changed", h,
@@ -91,13 +110,19 @@ muonium_status muonium_qk_clip(muonium_optimizer *optimizer, const muonium_qk *h
         status = mu_parameter_at(optimizer, heads->key, &key);
     }
     if (status == MUONIUM_OK) {
-        status = check_heads(heads, key_heads);
+        status = check_numbers(heads, key_heads);
     }
     if (status == MUONIUM_OK) {
         status = check_rows("query", query, heads->query_row, heads->heads, heads->head_dim);
     }
     if (status == MUONIUM_OK) {
         status = check_rows("key", key, heads->key_row, key_heads, heads->head_dim);
+    }
+    if (status == MUONIUM_OK) {
+        status = check_apart(heads, key_heads, query->name);
+    }
+    if (status == MUONIUM_OK) {
+        status = check_logits(heads); /* after the rows: that many there must be */
     }
     if (status == MUONIUM_OK) {
         status = mu_kernel_choose(MUONIUM_F32, &kernel);
