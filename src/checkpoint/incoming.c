@@ -29,7 +29,6 @@ mu_incoming_array *mu_incoming_add(mu_incoming *incoming, size_t parameter,
     mu_incoming_array *added = &incoming->arrays[incoming->count++];
     added->parameter = incoming->optimizer->parameters[parameter];
     added->array = *array;
-    added->array.data = NULL;
     added->dtype = dtype;
     added->factor = factor;
     return added;
@@ -38,10 +37,10 @@ mu_incoming_array *mu_incoming_add(mu_incoming *incoming, size_t parameter,
 muonium_status mu_incoming_allocate(mu_incoming *incoming)
 {
     for (size_t i = 0; i < incoming->count; i++) {
-        mu_state_array *array = &incoming->arrays[i].array;
-        size_t bytes = array->elements * muonium_dtype_size(array->dtype);
-        array->data = mu_alloc(bytes);
-        if (!array->data) {
+        const mu_state_array *array = &incoming->arrays[i].array;
+        size_t bytes = mu_state_bytes(array);
+        incoming->arrays[i].values = mu_alloc(bytes);
+        if (!incoming->arrays[i].values) {
             mu_quoted name = mu_quote(incoming->arrays[i].parameter->name);
             return mu_fail(MUONIUM_NO_MEMORY,
                            "no memory for %zu bytes of %s of %s: loading needs room for the state "
@@ -90,7 +89,7 @@ static double element_at(const void *from, muonium_dtype dtype, size_t index)
 
 void mu_incoming_convert(mu_incoming_array *array, size_t first, const void *from, size_t count)
 {
-    char *to = array->array.data;
+    char *to = array->values;
     if (mu_incoming_is_plain(array)) {
         size_t bytes = muonium_dtype_size(array->dtype);
         memcpy(to + first * bytes, from, count * bytes);
@@ -165,20 +164,16 @@ static demand demand_of(const mu_incoming_array *array)
     };
 }
 
-static bool satisfies(demand wanted, const mu_state_array *array, size_t first, size_t count)
+bool mu_incoming_is_sound(const mu_incoming_array *array, size_t first, size_t count)
 {
-    if (array->dtype == MUONIUM_BF16) {
-        return !wanted.finite || all_finite_bf16((const uint16_t *)array->data + first, count);
+    demand wanted = demand_of(array);
+    if (array->array.dtype == MUONIUM_BF16) {
+        return !wanted.finite || all_finite_bf16((const uint16_t *)array->values + first, count);
     }
-    const float *values = (const float *)array->data + first;
+    const float *values = (const float *)array->values + first;
     return !(wanted.finite && !all_finite_f32(values, count)) &&
            !(wanted.not_nan && any_nan(values, count)) &&
            !(wanted.not_negative && any_negative(values, count));
-}
-
-bool mu_incoming_is_sound(const mu_incoming_array *array, size_t first, size_t count)
-{
-    return satisfies(demand_of(array), &array->array, first, count);
 }
 
 muonium_status mu_incoming_fault(const mu_incoming_array *incoming, const char *label)
@@ -188,7 +183,7 @@ muonium_status mu_incoming_fault(const mu_incoming_array *incoming, const char *
     while (mu_incoming_is_sound(incoming, at, 1)) {
         at++;
     }
-    double value = element_at(array->data, array->dtype, at);
+    double value = element_at(incoming->values, array->dtype, at);
     mu_quoted name = mu_quote(incoming->parameter->name);
     if (isfinite(value)) {
         return mu_fail(MUONIUM_FORMAT,
@@ -204,16 +199,19 @@ muonium_status mu_incoming_fault(const mu_incoming_array *incoming, const char *
 
 /* ---- handing over ---- */
 
+static void copy_array(void *context, size_t index, unsigned lane)
+{
+    const mu_incoming_array *array = &((mu_incoming *)context)->arrays[index];
+    (void)lane;
+    memcpy(array->array.data, array->values, mu_state_bytes(&array->array));
+    if (array->array.kind == MU_STATE_MASTER) {
+        array->parameter->has_master = true;
+    }
+}
+
 void mu_incoming_adopt(mu_incoming *incoming)
 {
-    for (size_t i = 0; i < incoming->count; i++) {
-        mu_incoming_array *array = &incoming->arrays[i];
-        mu_state_replace(array->parameter, array->array.kind, array->array.data);
-        array->array.data = NULL;
-        if (array->array.kind == MU_STATE_MASTER) {
-            array->parameter->has_master = true;
-        }
-    }
+    mu_pool_run(copy_array, incoming, incoming->count, mu_pool_lanes());
     for (size_t i = 0; i < incoming->optimizer->count; i++) {
         const mu_incoming_parameter *taken = &incoming->parameters[i];
         mu_parameter *p = incoming->optimizer->parameters[i];
@@ -228,7 +226,7 @@ void mu_incoming_adopt(mu_incoming *incoming)
 void mu_incoming_release(mu_incoming *incoming)
 {
     for (size_t i = 0; i < incoming->count; i++) {
-        mu_free(incoming->arrays[i].array.data);
+        mu_free(incoming->arrays[i].values);
     }
     mu_free(incoming->arrays);
     mu_free(incoming->parameters);

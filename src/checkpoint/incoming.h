@@ -1,7 +1,7 @@
 /*
  * incoming.h: state on its way into an optimizer. It is gathered in memory of its own,
- * converted and checked; only when all of it is there, the optimizer takes it over, which
- * cannot fail.
+ * converted and checked; only when all of it is there, it is copied over the optimizer's,
+ * which cannot fail. (It does not take its place: callers may hold pointers there.)
  */
 #ifndef MU_INCOMING_H
 #define MU_INCOMING_H
@@ -11,7 +11,8 @@
 /* One array, from the file or the caller. */
 typedef struct mu_incoming_array {
     mu_parameter *parameter;
-    mu_state_array array;       /* as the optimizer wants it; `data` is ours */
+    mu_state_array array;       /* the optimizer's own, to be overwritten in the end */
+    void *values;               /* in memory of ours, of the type of the array */
     muonium_dtype dtype;        /* as it comes */
     double factor;              /* on the values: between momentum conventions; 1: none */
     const muonium_entry *entry; /* of a file: where, */
@@ -57,7 +58,7 @@ muonium_status mu_incoming_fault(const mu_incoming_array *array, const char *lab
 /* What momentum must be multiplied by, from one convention to another. */
 double mu_momentum_factor(muonium_momentum_form from, double momentum, muonium_momentum_form to);
 
-/* Let the optimizer take over arrays and steps. */
+/* Give the optimizer its arrays and steps. */
 void mu_incoming_adopt(mu_incoming *incoming);
 
 void mu_incoming_release(mu_incoming *incoming);

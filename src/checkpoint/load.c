@@ -253,7 +253,7 @@ static muonium_status read_array(const loading *l, mu_incoming_array *array, voi
     for (size_t first = 0; status == MUONIUM_OK && first < array->array.elements;) {
         size_t left = array->array.elements - first;
         size_t count = left < MU_STATE_PIECE / element ? left : MU_STATE_PIECE / element;
-        void *to = plain ? (char *)array->array.data + first * element : buffer;
+        void *to = plain ? (char *)array->values + first * element : buffer;
         if (l->options.progress) {
             l->options.progress(l->options.progress_context, *done, total);
         }
@@ -306,13 +306,20 @@ typedef struct comparison {
 static void log_difference(void *context, const char *key, const char *saved, size_t saved_length,
                            const char *current, size_t current_length)
 {
+    enum { SHOWN = 100 };
     const comparison *c = context;
-    char line[512];
+    char line[512], was[SHOWN + 1] = "unset", is[SHOWN + 1] = "unset";
     mu_quoted name = mu_quote(c->name);
-    snprintf(line, sizeof line, "%s of the group of %s was %.*s when its state was saved, is %.*s",
-             key, name.text, (int)(saved_length < 100 ? saved_length : 100),
-             saved_length > 0 ? saved : "unset", (int)(current_length < 100 ? current_length : 100),
-             current_length > 0 ? current : "unset");
+    if (saved_length > 0) {
+        snprintf(was, sizeof was, "%.*s", (int)(saved_length < SHOWN ? saved_length : SHOWN),
+                 saved);
+    }
+    if (current_length > 0) {
+        snprintf(is, sizeof is, "%.*s", (int)(current_length < SHOWN ? current_length : SHOWN),
+                 current);
+    }
+    snprintf(line, sizeof line, "%s of the group of %s was %s when its state was saved, is %s", key,
+             name.text, was, is);
     c->optimizer->log(c->optimizer->log_context, line);
 }
 

@@ -181,7 +181,7 @@ static muonium_status read_array(const list *l, mu_incoming_array *array, void *
     size_t element = muonium_dtype_size(array->dtype), elements = array->array.elements;
     muonium_status status = MUONIUM_OK;
     if (!array->entry && !array->from) {
-        memset(array->array.data, 0, elements * element);
+        memset(array->values, 0, elements * element);
     } else if (array->from) {
         mu_incoming_convert(array, 0, array->from, elements);
     }

@@ -23,16 +23,11 @@ typedef struct saving {
     void *progress_context;
 } saving;
 
-static size_t bytes_of(const mu_state_array *array)
-{
-    return array->elements * muonium_dtype_size(array->dtype);
-}
-
 static void checksum_array(void *context, size_t index, unsigned lane)
 {
     struct saved_array *saved = &((saving *)context)->arrays[index];
     (void)lane;
-    saved->crc = mu_crc32c(0, saved->array.data, bytes_of(&saved->array));
+    saved->crc = mu_crc32c(0, saved->array.data, mu_state_bytes(&saved->array));
 }
 
 static muonium_status list_arrays(saving *s)
@@ -51,7 +46,7 @@ static muonium_status list_arrays(saving *s)
         for (size_t k = 0; k < count; k++) {
             if (arrays[k].kind != MU_STATE_MASTER || p->has_master) {
                 s->arrays[s->count++] = (struct saved_array){p, arrays[k], 0};
-                s->bytes += bytes_of(&arrays[k]);
+                s->bytes += mu_state_bytes(&arrays[k]);
             }
         }
     }
@@ -183,7 +178,7 @@ static muonium_status stream(const saving *s, muonium_writer *writer)
     uint64_t done = 0;
     for (size_t i = 0; i < s->count; i++) {
         const char *from = s->arrays[i].array.data;
-        for (size_t left = bytes_of(&s->arrays[i].array); left > 0;) {
+        for (size_t left = mu_state_bytes(&s->arrays[i].array); left > 0;) {
             size_t piece = left < MU_STATE_PIECE ? left : MU_STATE_PIECE;
             if (s->progress) {
                 s->progress(s->progress_context, done, s->bytes);

@@ -37,30 +37,6 @@ static void *data_of(const mu_parameter *parameter, mu_state_kind kind)
     return NULL;
 }
 
-void mu_state_replace(mu_parameter *parameter, mu_state_kind kind, void *data)
-{
-    mu_free(data_of(parameter, kind));
-    switch (kind) {
-    case MU_STATE_MOMENTUM:
-        parameter->momentum = data;
-        break;
-    case MU_STATE_EXP_AVG:
-        parameter->exp_avg = data;
-        break;
-    case MU_STATE_EXP_AVG_SQ:
-        parameter->exp_avg_sq = data;
-        break;
-    case MU_STATE_NORMUON:
-        parameter->normuon = data;
-        break;
-    case MU_STATE_MASTER:
-        parameter->master = data;
-        break;
-    case MU_STATE_KINDS:
-        break;
-    }
-}
-
 static mu_state_array describe(const mu_parameter *parameter, mu_state_kind kind)
 {
     mu_state_array array = {
@@ -92,6 +68,11 @@ size_t mu_state_arrays(const mu_parameter *parameter, mu_state_array arrays[MU_S
         }
     }
     return count;
+}
+
+size_t mu_state_bytes(const mu_state_array *array)
+{
+    return array->elements * muonium_dtype_size(array->dtype);
 }
 
 const char *mu_join(mu_text *text, const char *first, const char *second, const char *third)

@@ -64,11 +64,10 @@ typedef struct mu_state_array {
  * master copy is among them before it holds anything. */
 size_t mu_state_arrays(const mu_parameter *parameter, mu_state_array arrays[MU_STATE_KINDS]);
 
+size_t mu_state_bytes(const mu_state_array *array);
+
 /* "momentum" and so on. */
 const char *mu_state_name(mu_state_kind kind);
-
-/* The place in a parameter that points to the array of a kind. */
-void mu_state_replace(mu_parameter *parameter, mu_state_kind kind, void *data);
 
 /* first + second + third as a string in `text`, whose former content goes; NULL if there
  * is no memory. */
