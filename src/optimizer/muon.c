@@ -158,7 +158,7 @@ static void square_rows(void *context, size_t index, unsigned lane)
     mu_matrix_place place = mu_matrix_at(&member->parameter->matrices, member->index);
     for (size_t row = first; row < first + ROWS_PER_TASK && row < place.rows; row++) {
         const float *o = direction_at(b, i) + row * place.cols;
-        row_stats_at(b, i)[2 * row] = b->schedule->kernel->row_stats(o, place.cols, 1).sum_squares;
+        row_stats_at(b, i)[2 * row] = b->schedule->kernel->row_squares(o, place.cols, 1);
     }
 }
 
@@ -251,6 +251,9 @@ static void run_batch(muonium_optimizer *optimizer, const mu_class *of, size_t c
             const mu_matrices *matrices = &member->parameter->matrices;
             mu_matrix_place place = mu_matrix_at(matrices, member->index);
             size_t at = member->index / matrices->blocks * matrices->rows.total;
+            if (schedule->certificates[i].outcome == MUONIUM_SKIPPED) {
+                continue; /* what is not finite must not stay in the running mean */
+            }
             normalize_rows(&b, i, &place, member->parameter->normuon + at + place.first_row);
         }
     }
@@ -266,6 +269,7 @@ void mu_step_muon(muonium_optimizer *optimizer)
     for (size_t c = 0; c < schedule->class_count; c++) {
         const mu_class *of = &schedule->classes[c];
         size_t count = 0;
+        mu_schedule_use(schedule, of);
         for (size_t i = 0; i < of->count; i++) {
             if (schedule->active[of->members[i].parameter->number]) {
                 schedule->batch[count++] = of->members[i];

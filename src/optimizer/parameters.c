@@ -194,6 +194,10 @@ static muonium_status check_tensor(const muonium_tensor *tensor, const char *nam
                        "%s has %zu elements: that does not fit into the address space", name,
                        elements);
     }
+    if (tensor->row_split_count > elements) { /* before as many are read */
+        return mu_fail(MUONIUM_INVALID, "row_split_count of %s is %zu: it has fewer rows", name,
+                       tensor->row_split_count);
+    }
     return MUONIUM_OK;
 }
 

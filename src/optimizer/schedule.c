@@ -52,6 +52,16 @@ static size_t count_matrices(const muonium_optimizer *optimizer)
     return count;
 }
 
+/* No more classes than this: matrices of a parameter differ by their block of rows alone. */
+static size_t count_shapes(const muonium_optimizer *optimizer)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < optimizer->count; i++) {
+        count += optimizer->parameters[i]->muon ? optimizer->parameters[i]->matrices.blocks : 0;
+    }
+    return count;
+}
+
 static void classify(const muonium_optimizer *optimizer, mu_schedule *schedule)
 {
     for (int pass = 0; pass < 2; pass++) { /* count, then place */
@@ -88,10 +98,8 @@ static void cut_chunks(const muonium_optimizer *optimizer, mu_schedule *schedule
     }
 }
 
-static muonium_status plan_class(mu_class *c, size_t budget, size_t *workspace)
+static muonium_status plan_class(mu_class *c, size_t capacity)
 {
-    size_t fit = budget / mu_direction_size(c->m, c->n);
-    c->capacity = fit < 1 ? 1 : fit < c->count ? fit : c->count;
     double table[MUONIUM_MAX_STEPS][3];
     muonium_plan_options options;
     muonium_status status = mu_plan_options_of(&c->group->options, table, &options);
@@ -103,14 +111,25 @@ static muonium_status plan_class(mu_class *c, size_t budget, size_t *workspace)
     if (options.nonfinite == MUONIUM_NONFINITE_ERROR) {
         options.nonfinite = MUONIUM_NONFINITE_SKIP;
     }
-    muonium_plan_info info;
-    status = muonium_plan_create((muonium_shape){c->capacity, c->m, c->n}, &options, &c->plan);
-    if (status == MUONIUM_OK) {
-        muonium_plan_describe(c->plan, &info);
-        *workspace = info.workspace > *workspace ? info.workspace : *workspace;
+    muonium_plan *plan;
+    status = muonium_plan_create((muonium_shape){capacity, c->m, c->n}, &options, &plan);
+    if (status != MUONIUM_OK) {
+        return status;
     }
-    return status;
+    muonium_plan_info info;
+    muonium_plan_describe(plan, &info);
+    muonium_plan_destroy(c->plan);
+    c->plan = plan;
+    c->capacity = capacity;
+    c->workspace = info.workspace;
+    return MUONIUM_OK;
 }
+
+/* Offsets in the scratch memory. */
+typedef struct layout {
+    size_t directions, workspace, row_stats, surveys, batch, oriented, certificates;
+    size_t bytes; /* of all */
+} layout;
 
 /* Add to the bytes needed and keep the place. */
 static size_t reserve(size_t *total, size_t count, size_t bytes)
@@ -120,60 +139,110 @@ static size_t reserve(size_t *total, size_t count, size_t bytes)
     return at;
 }
 
-static muonium_status allocate_scratch(const muonium_optimizer *optimizer, mu_schedule *schedule)
+static layout lay_out(const mu_class *c)
 {
-    size_t largest = 0, workspace = 0, floats = 0, rows = 0, batch = 0;
-    for (size_t c = 0; c < schedule->class_count; c++) {
-        size_t size = mu_direction_size(schedule->classes[c].m, schedule->classes[c].n);
-        largest = size > largest ? size : largest;
-    }
-    size_t extra = optimizer->scratch_bytes ? optimizer->scratch_bytes / sizeof(float) : largest;
-    size_t budget = largest + extra;
-    if (!optimizer->scratch_bytes && budget < LEAST_BATCH) {
-        budget = LEAST_BATCH;
-    }
-    for (size_t c = 0; c < schedule->class_count; c++) {
-        mu_class *class = &schedule->classes[c];
-        muonium_status status = plan_class(class, budget, &workspace);
-        if (status != MUONIUM_OK) {
+    layout l = {0};
+    l.directions = reserve(&l.bytes, c->capacity * mu_direction_size(c->m, c->n), sizeof(float));
+    l.workspace = reserve(&l.bytes, c->workspace, 1);
+    l.row_stats = reserve(&l.bytes, 2 * c->capacity * c->n, sizeof(double));
+    l.surveys = reserve(&l.bytes, c->capacity, sizeof(mu_survey));
+    l.batch = reserve(&l.bytes, c->capacity, sizeof(mu_member));
+    l.oriented = reserve(&l.bytes, c->capacity, sizeof(mu_oriented));
+    l.certificates = reserve(&l.bytes, c->capacity, sizeof(muonium_certificate));
+    return l;
+}
+
+void mu_schedule_use(mu_schedule *schedule, const mu_class *of)
+{
+    char *memory = schedule->scratch;
+    layout l = lay_out(of);
+    schedule->directions = (float *)(void *)(memory + l.directions);
+    schedule->workspace = memory + l.workspace;
+    schedule->row_stats = (double *)(void *)(memory + l.row_stats);
+    schedule->surveys = (mu_survey *)(void *)(memory + l.surveys);
+    schedule->batch = (mu_member *)(void *)(memory + l.batch);
+    schedule->oriented = (mu_oriented *)(void *)(memory + l.oriented);
+    schedule->certificates = (muonium_certificate *)(void *)(memory + l.certificates);
+}
+
+/* Batches as large as a bound on all scratch memory allows; a single matrix is planned,
+ * and within it. What several threads need for as many matrices is known only once it is
+ * planned, hence the search. */
+static muonium_status plan_within(mu_class *c, size_t bound)
+{
+    size_t each = mu_direction_size(c->m, c->n) * sizeof(float) + 2 * c->n * sizeof(double);
+    size_t fit = (bound - c->workspace) / each;
+    size_t capacity = fit < c->count ? fit : c->count;
+    muonium_status status = MUONIUM_OK;
+    while (status == MUONIUM_OK && capacity > 1) {
+        status = plan_class(c, capacity);
+        if (lay_out(c).bytes <= bound) {
             return status;
         }
-        size_t used = class->capacity * mu_direction_size(class->m, class->n);
-        floats = used > floats ? used : floats;
-        rows = class->capacity * class->n > rows ? class->capacity * class->n : rows;
-        batch = class->capacity > batch ? class->capacity : batch;
+        capacity -= capacity / 4 + 1;
     }
-    size_t bytes = 0;
-    size_t directions = reserve(&bytes, floats, sizeof(float));
-    size_t plans = reserve(&bytes, workspace, 1);
-    size_t stats = reserve(&bytes, 2 * rows, sizeof(double));
-    size_t surveys = reserve(&bytes, batch, sizeof(mu_survey));
-    size_t members = reserve(&bytes, batch, sizeof(mu_member));
-    size_t oriented = reserve(&bytes, batch, sizeof(mu_oriented));
-    size_t certificates = reserve(&bytes, batch, sizeof(muonium_certificate));
-    char *memory = mu_alloc(bytes);
-    if (!memory) {
-        return mu_fail(MUONIUM_NO_MEMORY, "no memory for %zu bytes of scratch", bytes);
+    return status == MUONIUM_OK && c->capacity > 1 ? plan_class(c, 1) : status;
+}
+
+static muonium_status plan_all_within(mu_schedule *schedule, size_t extra)
+{
+    size_t need = 0, bound;
+    muonium_status status = MUONIUM_OK;
+    for (size_t i = 0; status == MUONIUM_OK && i < schedule->class_count; i++) {
+        mu_class *c = &schedule->classes[i];
+        status = plan_class(c, 1);
+        need = lay_out(c).bytes > need ? lay_out(c).bytes : need;
     }
-    schedule->directions = (float *)(void *)(memory + directions);
-    schedule->workspace = memory + plans;
-    schedule->row_stats = (double *)(void *)(memory + stats);
-    schedule->surveys = (mu_survey *)(void *)(memory + surveys);
-    schedule->batch = (mu_member *)(void *)(memory + members);
-    schedule->oriented = (mu_oriented *)(void *)(memory + oriented);
-    schedule->certificates = (muonium_certificate *)(void *)(memory + certificates);
-    schedule->bytes = bytes;
+    bound = mu_add(need, extra, &bound) ? bound : SIZE_MAX;
+    for (size_t i = 0; status == MUONIUM_OK && i < schedule->class_count; i++) {
+        status = plan_within(&schedule->classes[i], bound);
+    }
+    return status;
+}
+
+/* Without a bound: as many matrices as make up the two largest, or more if small. */
+static muonium_status plan_all_freely(mu_schedule *schedule)
+{
+    size_t budget = LEAST_BATCH;
+    muonium_status status = MUONIUM_OK;
+    for (size_t i = 0; i < schedule->class_count; i++) {
+        size_t size = mu_direction_size(schedule->classes[i].m, schedule->classes[i].n);
+        budget = 2 * size > budget ? 2 * size : budget;
+    }
+    for (size_t i = 0; status == MUONIUM_OK && i < schedule->class_count; i++) {
+        mu_class *c = &schedule->classes[i];
+        size_t fit = budget / mu_direction_size(c->m, c->n);
+        status = plan_class(c, fit < c->count ? fit : c->count);
+    }
+    return status;
+}
+
+static muonium_status allocate_scratch(const muonium_optimizer *optimizer, mu_schedule *schedule)
+{
+    size_t extra = optimizer->scratch_bytes;
+    muonium_status status = extra ? plan_all_within(schedule, extra) : plan_all_freely(schedule);
+    if (status != MUONIUM_OK) {
+        return status;
+    }
+    for (size_t i = 0; i < schedule->class_count; i++) {
+        size_t bytes = lay_out(&schedule->classes[i]).bytes;
+        schedule->bytes = bytes > schedule->bytes ? bytes : schedule->bytes;
+    }
+    schedule->scratch = mu_alloc(schedule->bytes);
+    if (!schedule->scratch) {
+        return mu_fail(MUONIUM_NO_MEMORY, "no memory for %zu bytes of scratch", schedule->bytes);
+    }
     return MUONIUM_OK;
 }
 
 static muonium_status fill(const muonium_optimizer *optimizer, mu_schedule *schedule)
 {
-    size_t matrices = count_matrices(optimizer), chunks = 0;
+    size_t matrices = count_matrices(optimizer), shapes = count_shapes(optimizer), chunks = 0;
     for (size_t i = 0; i < optimizer->count; i++) {
         chunks += (optimizer->parameters[i]->elements + CHUNK - 1) / CHUNK;
     }
     schedule->members = mu_alloc(matrices * sizeof *schedule->members);
-    schedule->classes = mu_alloc(matrices * sizeof *schedule->classes);
+    schedule->classes = mu_alloc(shapes * sizeof *schedule->classes);
     schedule->chunks = mu_alloc(chunks * sizeof *schedule->chunks);
     schedule->unsound = mu_alloc(chunks * sizeof *schedule->unsound);
     schedule->active = mu_alloc(optimizer->count * sizeof *schedule->active);
@@ -220,7 +289,7 @@ void mu_schedule_destroy(mu_schedule *schedule)
     for (size_t c = 0; c < schedule->class_count; c++) {
         muonium_plan_destroy(schedule->classes[c].plan);
     }
-    mu_free(schedule->directions);
+    mu_free(schedule->scratch);
     mu_free(schedule->members);
     mu_free(schedule->classes);
     mu_free(schedule->chunks);

@@ -22,6 +22,7 @@ typedef struct mu_class {
     muonium_group *group;
     muonium_plan *plan; /* for up to `capacity` matrices at a time */
     size_t capacity;
+    size_t workspace; /* bytes, of the plan */
     mu_member *members;
     size_t count;
 } mu_class;
@@ -50,7 +51,8 @@ struct mu_schedule {
     bool *active;     /* per parameter: takes part in this step */
     mu_place *places; /* for places.c, one per parameter each */
     mu_extent *grads;
-    /* Scratch, for the largest batch: */
+    /* Scratch, laid out for batches of the class at hand: */
+    void *scratch;
     float *directions;  /* matrices, dense, each on a boundary of MU_ALIGNMENT */
     void *workspace;    /* of the plans */
     double *row_stats;  /* two per row of every matrix */
@@ -64,6 +66,9 @@ struct mu_schedule {
 /* Give the optimizer a schedule if it has none. */
 muonium_status mu_schedule_make(muonium_optimizer *optimizer);
 void mu_schedule_destroy(mu_schedule *schedule); /* NULL is allowed */
+
+/* Lay out the scratch memory for batches of a class. */
+void mu_schedule_use(mu_schedule *schedule, const mu_class *of);
 
 /* Floats that a matrix takes in `directions`. */
 size_t mu_direction_size(size_t rows, size_t cols);
