@@ -4,7 +4,8 @@ Options and layouts go by the names that the reference uses, so that one descrip
 drives both. Arrays of bf16 are NumPy arrays of uint16.
 """
 import ctypes
-from ctypes import c_bool, c_char_p, c_double, c_float, c_int, c_size_t, c_uint32, c_uint64, c_void_p
+from ctypes import (c_bool, c_char_p, c_double, c_float, c_int, c_size_t, c_uint32, c_uint64,
+                    c_void_p)
 import os
 import pathlib
 

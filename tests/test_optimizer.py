@@ -24,7 +24,7 @@ STEPS = 1000
 @pytest.fixture(autouse=True, scope="module")
 def one_thread():
     """Matrices as small as these gain nothing from more; that threads change no bit is tested in
-    test_optimizer_bits.c."""
+    test_optimizer.c."""
     call("set_threads", 1)
     yield
     call("set_threads", 0)
