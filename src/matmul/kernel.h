@@ -85,6 +85,7 @@ typedef struct mu_kernel {
 
     /* One row of n elements of type T, consecutive. */
     mu_row_stats (*row_stats)(const void *row, size_t n, double scale);
+    double (*row_squares)(const void *row, size_t n, double scale); /* its first half alone */
     double (*row_abs_sum)(const void *row, size_t n);
     void (*row_scale)(void *row, size_t n, double factor);
     /* row = round(row) to a half type (T = f32), as storing and loading it would. */

@@ -40,7 +40,7 @@ static void add_squares(void *context, const mu_kernel *kernel, const mu_block *
 {
     float buffer[PIECE];
     kernel->load(piece, buffer, piece->cols);
-    *(double *)context += kernel->row_stats(buffer, piece->cols, 1).sum_squares;
+    *(double *)context += kernel->row_squares(buffer, piece->cols, 1);
 }
 
 static void multiply(void *context, const mu_kernel *kernel, const mu_block *piece)

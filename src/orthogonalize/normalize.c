@@ -116,7 +116,7 @@ static double frobenius_of(const mu_iteration *it, const void *square)
     double sum = 0;
     for (size_t i = 0; i < plan->m; i++) {
         const char *row = (const char *)square + i * plan->ldr * bytes;
-        sum += plan->kernel->row_stats(row, plan->m, 1).sum_squares;
+        sum += plan->kernel->row_squares(row, plan->m, 1);
     }
     return sqrt(sum);
 }

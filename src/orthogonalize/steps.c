@@ -81,7 +81,7 @@ static void round_rows(mu_iteration *it, void *matrix, size_t n, size_t ld)
 static void square_row(const row_pass *pass, size_t i)
 {
     pass->it->row_sums[i] =
-        pass->it->plan->kernel->row_stats(row_at(pass, pass->matrix, i), i, 1).sum_squares;
+        pass->it->plan->kernel->row_squares(row_at(pass, pass->matrix, i), i, 1);
 }
 
 static void absolute_row(const row_pass *pass, size_t i)
@@ -104,7 +104,7 @@ static double diagonal_of(const mu_iteration *it, size_t i)
  * before the last make of all that X may have been. */
 static double bound_after(const mu_iteration *it, double deviation)
 {
-    enum { POINTS = 2048 };
+    enum { POINTS = 128 };
     const muonium_plan *plan = it->plan;
     int last = plan->options.steps - 1;
     const double *abc = plan->table[last];

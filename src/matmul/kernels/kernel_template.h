@@ -459,42 +459,61 @@ static void NAME(mirror)(void *matrix, ptrdiff_t ldc, size_t i0, size_t i1, size
 
 #define PARTS 16 /* independent sums: enough for latency, and the same on every instruction set */
 
-static mu_row_stats NAME(row_stats)(const void *row, size_t n, double scale)
+/* Magnitudes compare as their bits do, those of infinity and NaN above all others. */
+#if T_BITS == 32
+#define PATTERN int32_t
+#define MAGNITUDE INT32_MAX
+#else
+#define PATTERN int64_t
+#define MAGNITUDE INT64_MAX
+#endif
+
+static double NAME(add_parts)(double sums[PARTS])
 {
-    const T *x = row;
-    double sums[PARTS] = {0};
-    T largest[PARTS] = {0};
-    size_t i = 0;
-    /* x - x is 0 for finite x and NaN otherwise; sums of it stay NaN, where a
-     * maximum would lose it. */
-    T spoiled[PARTS] = {0};
-    for (; i + PARTS <= n; i += PARTS) {
-        for (size_t l = 0; l < PARTS; l++) {
-            T value = x[i + l];
-            T magnitude = value < 0 ? -value : value;
-            double scaled = (double)value * scale;
-            sums[l] += scaled * scaled;
-            largest[l] = largest[l] > magnitude ? largest[l] : magnitude;
-            spoiled[l] += value - value;
-        }
-    }
-    for (size_t l = 0; i < n; i++, l++) {
-        T magnitude = x[i] < 0 ? -x[i] : x[i];
-        double scaled = (double)x[i] * scale;
-        sums[l] += scaled * scaled;
-        largest[l] = largest[l] > magnitude ? largest[l] : magnitude;
-        spoiled[l] += x[i] - x[i];
-    }
     for (size_t half = PARTS / 2; half > 0; half /= 2) {
         for (size_t l = 0; l < half; l++) {
             sums[l] += sums[l + half];
-            largest[l] = largest[l] > largest[l + half] ? largest[l] : largest[l + half];
-            spoiled[l] += spoiled[l + half];
         }
     }
-    mu_row_stats stats = {sums[0], (double)largest[0] + (double)spoiled[0]};
+    return sums[0];
+}
+
+static double NAME(row_squares)(const void *row, size_t n, double scale)
+{
+    const T *x = row;
+    double sums[PARTS] = {0};
+    size_t i = 0;
+    for (; i + PARTS <= n; i += PARTS) {
+        for (size_t l = 0; l < PARTS; l++) {
+            double scaled = (double)x[i + l] * scale;
+            sums[l] += scaled * scaled;
+        }
+    }
+    for (size_t l = 0; i < n; i++, l++) {
+        double scaled = (double)x[i] * scale;
+        sums[l] += scaled * scaled;
+    }
+    return NAME(add_parts)(sums);
+}
+
+static mu_row_stats NAME(row_stats)(const void *row, size_t n, double scale)
+{
+    const T *x = row;
+    PATTERN largest = 0;
+    for (size_t i = 0; i < n; i++) {
+        PATTERN bits;
+        memcpy(&bits, &x[i], sizeof bits);
+        bits &= MAGNITUDE;
+        largest = bits > largest ? bits : largest;
+    }
+    T magnitude;
+    memcpy(&magnitude, &largest, sizeof magnitude);
+    mu_row_stats stats = {NAME(row_squares)(row, n, scale), (double)magnitude};
     return stats;
 }
+
+#undef PATTERN
+#undef MAGNITUDE
 
 static double NAME(row_abs_sum)(const void *row, size_t n)
 {
@@ -509,12 +528,7 @@ static double NAME(row_abs_sum)(const void *row, size_t n)
     for (size_t l = 0; i < n; i++, l++) {
         sums[l] += fabs((double)x[i]);
     }
-    for (size_t half = PARTS / 2; half > 0; half /= 2) {
-        for (size_t l = 0; l < half; l++) {
-            sums[l] += sums[l + half];
-        }
-    }
-    return sums[0];
+    return NAME(add_parts)(sums);
 }
 
 static void NAME(row_scale)(void *row, size_t n, double factor)
