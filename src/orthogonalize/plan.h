@@ -95,7 +95,7 @@ void mu_take_gram(mu_iteration *it);
 
 /* Before step t: rescue singular values beyond the stable edge, by the returned
  * factor on X, which R already reflects (1: nothing to do); before the last step
- * take the certificate. */
+ * take the certificate. R is looked at only if what is known of X leaves a doubt. */
 double mu_watch(mu_iteration *it, int t);
 
 /* The factor h = a I + b R + c R^2 of step t. Its matrix is z, or R itself where c is

@@ -130,44 +130,67 @@ static double bound_after(const mu_iteration *it, double deviation)
     return fabs(g_one) * sqrt((double)plan->m) + (steepest + change) * deviation;
 }
 
-double mu_watch(mu_iteration *it, int t)
+/* What one look at R tells. */
+typedef struct look {
+    double off, diagonal, trace; /* sums of squares off and on the diagonal; the trace */
+    double strayed;              /* of squares of the diagonal's distance from 1 */
+    double largest;              /* on the diagonal */
+} look;
+
+static look look_at_gram(const mu_iteration *it)
 {
     const muonium_plan *plan = it->plan;
     row_pass pass = {it, it->square[0], NULL, plan->m, plan->m, plan->ldr, 0, 0, square_row};
+    look seen = {0, 0, 0, 0, 0};
     run_pass(&pass);
-    double off = 0, diagonal = 0, trace = 0, strayed = 0, largest = 0;
     for (size_t i = 0; i < plan->m; i++) {
         double value = diagonal_of(it, i);
-        off += 2 * it->row_sums[i];
-        diagonal += value * value;
-        strayed += (value - 1) * (value - 1);
-        trace += value;
-        largest = value > largest ? value : largest;
+        seen.off += 2 * it->row_sums[i];
+        seen.diagonal += value * value;
+        seen.strayed += (value - 1) * (value - 1);
+        seen.trace += value;
+        seen.largest = value > seen.largest ? value : seen.largest;
     }
-    /* tr(R^2) / tr(R) is an average of the eigenvalues, and no diagonal element
-     * exceeds the largest: both are below it. */
-    double squares = off + diagonal, edge = plan->edge[t] * plan->edge[t], factor = 1;
-    double below = trace > 0 && squares / trace > largest ? squares / trace : largest;
-    if (below > edge) {
-        pass.visit = absolute_row;
-        run_pass(&pass);
-        double above = sqrt(squares);
-        double widest = 0;
-        for (size_t i = 0; i < plan->m; i++) {
-            widest = it->row_sums[i] > widest ? it->row_sums[i] : widest;
+    return seen;
+}
+
+/* Scale R so that its eigenvalues are at most 1; the factor on X. */
+static double rescue(mu_iteration *it, look *seen)
+{
+    const muonium_plan *plan = it->plan;
+    row_pass pass = {it, it->square[0], NULL, plan->m, plan->m, plan->ldr, 0, 0, absolute_row};
+    double above = sqrt(seen->off + seen->diagonal), widest = 0;
+    run_pass(&pass);
+    for (size_t i = 0; i < plan->m; i++) {
+        widest = it->row_sums[i] > widest ? it->row_sums[i] : widest;
+    }
+    above = widest < above ? widest : above;
+    mu_scale_rows(it, it->square[0], plan->m, plan->m, plan->ldr, 1 / above);
+    round_rows(it, it->square[0], plan->m, plan->ldr);
+    it->certificate.rescued++;
+    it->ceiling = 1;
+    seen->off /= above * above;
+    seen->strayed = seen->diagonal / (above * above) - 2 * seen->trace / above + (double)plan->m;
+    return 1 / sqrt(above);
+}
+
+double mu_watch(mu_iteration *it, int t)
+{
+    const muonium_plan *plan = it->plan;
+    double factor = 1, room = plan->half ? 1.02 : 1.001; /* for rounding */
+    bool last = t == plan->options.steps - 1;
+    if (last || !(it->ceiling * room < plan->edge[t])) {
+        look seen = look_at_gram(it);
+        /* tr(R^2) / tr(R) is an average of the eigenvalues, and no diagonal element
+         * exceeds the largest: both are below it. */
+        double average = seen.trace > 0 ? (seen.off + seen.diagonal) / seen.trace : 0;
+        if (fmax(average, seen.largest) > plan->edge[t] * plan->edge[t]) {
+            factor = rescue(it, &seen);
         }
-        above = widest < above ? widest : above;
-        factor = 1 / sqrt(above);
-        mu_scale_rows(it, it->square[0], plan->m, plan->m, plan->ldr, 1 / above);
-        round_rows(it, it->square[0], plan->m, plan->ldr);
-        it->certificate.rescued++;
-        off /= above * above;
-        strayed = diagonal / (above * above) - 2 * trace / above + (double)plan->m;
-        it->ceiling = 1;
-    }
-    if (t == plan->options.steps - 1) {
-        it->certificate.deviation = sqrt(off + strayed);
-        it->certificate.bound = bound_after(it, it->certificate.deviation);
+        if (last) {
+            it->certificate.deviation = sqrt(seen.off + seen.strayed);
+            it->certificate.bound = bound_after(it, it->certificate.deviation);
+        }
     }
     it->ceiling = mu_reach((const double(*)[3])plan->table, t, t + 1, it->ceiling);
     return factor;
