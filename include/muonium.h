@@ -827,7 +827,8 @@ MUONIUM_API void muonium_writer_destroy(muonium_writer *writer);
  * restores state and step counts, never options; where these differ from those saved,
  * the log says so. */
 
-/* Told how many bytes are done, from 0 to `total`, every few megabytes. */
+/* Told by the calling thread how many bytes are done, from 0 to `total`, every few
+ * megabytes. */
 typedef void muonium_progress(void *context, uint64_t done, uint64_t total);
 
 /* Save to a path, which at every instant holds the old file or the new one, whole: see

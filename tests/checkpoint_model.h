@@ -123,6 +123,15 @@ static inline muonium_status model_steps(model *m, unsigned from, unsigned to)
     return status;
 }
 
+/* Parameters [first, end) of the model after two steps. */
+static inline void create_stepped(model *m, const char *recipe, size_t first, size_t end)
+{
+    muonium_options options;
+    assert_ok(muonium_options_init(&options, recipe));
+    assert_ok(model_create(m, &options, first, end));
+    assert_ok(model_steps(m, 0, 2));
+}
+
 /* ---- bytes in memory ---- */
 
 typedef struct bytes {

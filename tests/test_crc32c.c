@@ -100,6 +100,18 @@ static void test_continuation(void **state)
     }
 }
 
+static void test_joining(void **state)
+{
+    (void)state;
+    fill();
+    uint32_t whole = reference(0, data, 7000);
+    for (size_t split = 0; split <= 7000; split += 7) {
+        uint32_t first = reference(0, data, split);
+        uint32_t second = reference(0, data + split, 7000 - split);
+        assert_int_equal(mu_crc32c_join(first, second, 7000 - split), whole);
+    }
+}
+
 static void test_every_bit_matters(void **state)
 {
     (void)state;
@@ -117,9 +129,8 @@ static void test_every_bit_matters(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_known_answers),
-        cmocka_unit_test(test_lengths_and_alignments),
-        cmocka_unit_test(test_continuation),
+        cmocka_unit_test(test_known_answers),     cmocka_unit_test(test_lengths_and_alignments),
+        cmocka_unit_test(test_continuation),      cmocka_unit_test(test_joining),
         cmocka_unit_test(test_every_bit_matters),
     };
     return cmocka_run_group_tests(tests, collect_variants, NULL);

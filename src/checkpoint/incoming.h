@@ -55,6 +55,18 @@ void mu_incoming_convert(mu_incoming_array *array, size_t first, const void *fro
 bool mu_incoming_is_sound(const mu_incoming_array *array, size_t first, size_t count);
 muonium_status mu_incoming_fault(const mu_incoming_array *array, const char *label);
 
+/* incoming_read.c: allocate the values of all arrays, fill them from where they come, check
+ * them. */
+typedef struct mu_reading {
+    const muonium_reader *reader; /* for arrays that have an entry; NULL if none has */
+    const char *label;            /* names the source */
+    bool checksums;               /* arrays have them */
+    muonium_progress *progress;   /* may be NULL */
+    void *progress_context;
+} mu_reading;
+
+muonium_status mu_incoming_read(mu_incoming *incoming, const mu_reading *reading);
+
 /* What momentum must be multiplied by, from one convention to another. */
 double mu_momentum_factor(muonium_momentum_form from, double momentum, muonium_momentum_form to);
 

@@ -3,7 +3,6 @@
  * optimizer, from its header alone; then the values are read, with a checksum on the way;
  * then the optimizer takes them over.
  */
-#include "checkpoint/crc32c.h"
 #include "checkpoint/incoming.h"
 
 #include <inttypes.h>
@@ -239,63 +238,6 @@ static muonium_status judge(loading *l)
     return MUONIUM_OK;
 }
 
-/* ---- reading ---- */
-
-static muonium_status read_array(const loading *l, mu_incoming_array *array, void *buffer,
-                                 uint64_t *done, uint64_t total)
-{
-    const muonium_entry *entry = array->entry;
-    size_t element = muonium_dtype_size(array->dtype);
-    bool plain = mu_incoming_is_plain(array);
-    uint32_t crc = 0;
-    bool sound = true;
-    muonium_status status = MUONIUM_OK;
-    for (size_t first = 0; status == MUONIUM_OK && first < array->array.elements;) {
-        size_t left = array->array.elements - first;
-        size_t count = left < MU_STATE_PIECE / element ? left : MU_STATE_PIECE / element;
-        void *to = plain ? (char *)array->values + first * element : buffer;
-        if (l->options.progress) {
-            l->options.progress(l->options.progress_context, *done, total);
-        }
-        status = muonium_reader_read(l->reader, entry, first * element, to, count * element);
-        if (status == MUONIUM_OK) {
-            crc = mu_crc32c(crc, to, count * element);
-            if (!plain) {
-                mu_incoming_convert(array, first, to, count);
-            }
-            sound = sound && mu_incoming_is_sound(array, first, count);
-            first += count;
-            *done += count * element;
-        }
-    }
-    if (status == MUONIUM_OK && crc != array->crc) {
-        status = mu_checksum_mismatch(l->reader, entry, array->crc, crc);
-    }
-    /* Of damage the checksum tells, which says more. */
-    return status == MUONIUM_OK && !sound ? mu_incoming_fault(array, l->label) : status;
-}
-
-static muonium_status read_values(loading *l)
-{
-    uint64_t done = 0, total = 0;
-    for (size_t i = 0; i < l->incoming.count; i++) {
-        total += l->incoming.arrays[i].entry->bytes;
-    }
-    muonium_status status = mu_incoming_allocate(&l->incoming);
-    void *buffer = l->report.converted > 0 ? mu_alloc(MU_STATE_PIECE) : NULL;
-    if (status == MUONIUM_OK && l->report.converted > 0 && !buffer) {
-        status = mu_state_no_memory();
-    }
-    for (size_t i = 0; status == MUONIUM_OK && i < l->incoming.count; i++) {
-        status = read_array(l, &l->incoming.arrays[i], buffer, &done, total);
-    }
-    mu_free(buffer);
-    if (status == MUONIUM_OK && l->options.progress) {
-        l->options.progress(l->options.progress_context, total, total);
-    }
-    return status;
-}
-
 /* ---- telling what options have changed ---- */
 
 typedef struct comparison {
@@ -378,7 +320,12 @@ static muonium_status prepare(loading *l, muonium_optimizer *optimizer, muonium_
         status = judge(l);
     }
     if (status == MUONIUM_OK) {
-        status = read_values(l);
+        mu_reading reading = {.reader = l->reader,
+                              .label = l->label,
+                              .checksums = true,
+                              .progress = l->options.progress,
+                              .progress_context = l->options.progress_context};
+        status = mu_incoming_read(&l->incoming, &reading);
     }
     if (status == MUONIUM_OK && optimizer->log) {
         status = log_changes(l);

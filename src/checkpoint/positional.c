@@ -174,46 +174,6 @@ static muonium_status check_count(const list *l, const muonium_optimizer *optimi
                    l->label, l->count, muon + 2 * adam, muon, adam);
 }
 
-/* ---- reading ---- */
-
-static muonium_status read_array(const list *l, mu_incoming_array *array, void *buffer)
-{
-    size_t element = muonium_dtype_size(array->dtype), elements = array->array.elements;
-    muonium_status status = MUONIUM_OK;
-    if (!array->entry && !array->from) {
-        memset(array->values, 0, elements * element);
-    } else if (array->from) {
-        mu_incoming_convert(array, 0, array->from, elements);
-    }
-    for (size_t first = 0; status == MUONIUM_OK && array->entry && first < elements;) {
-        size_t left = elements - first;
-        size_t count = left < MU_STATE_PIECE / element ? left : MU_STATE_PIECE / element;
-        status =
-            muonium_reader_read(l->reader, array->entry, first * element, buffer, count * element);
-        if (status == MUONIUM_OK) {
-            mu_incoming_convert(array, first, buffer, count);
-            first += count;
-        }
-    }
-    return status == MUONIUM_OK && !mu_incoming_is_sound(array, 0, elements)
-               ? mu_incoming_fault(array, l->label)
-               : status;
-}
-
-static muonium_status read_values(const list *l, mu_incoming *incoming)
-{
-    muonium_status status = mu_incoming_allocate(incoming);
-    void *buffer = mu_alloc(MU_STATE_PIECE);
-    if (status == MUONIUM_OK && !buffer) {
-        status = mu_state_no_memory();
-    }
-    for (size_t i = 0; status == MUONIUM_OK && i < incoming->count; i++) {
-        status = read_array(l, &incoming->arrays[i], buffer);
-    }
-    mu_free(buffer);
-    return status;
-}
-
 /* ---- all of it ---- */
 
 void muonium_positional_options_init(muonium_positional_options *options)
@@ -271,7 +231,8 @@ static muonium_status load(muonium_optimizer *optimizer, list *l,
     }
     if (status == MUONIUM_OK) {
         mu_fenv environment = mu_fenv_enter();
-        status = read_values(l, &incoming);
+        mu_reading reading = {.reader = l->reader, .label = l->label};
+        status = mu_incoming_read(&incoming, &reading);
         mu_fenv_leave(environment);
     }
     if (status == MUONIUM_OK) {

@@ -162,6 +162,11 @@ void muonium_reader_close(muonium_reader *reader)
     mu_free(reader);
 }
 
+bool mu_reader_is_concurrent(const muonium_reader *reader)
+{
+    return reader->file >= 0 || reader->source.read == read_memory;
+}
+
 const char *mu_reader_label(const muonium_reader *reader)
 {
     return reader->label.text;
@@ -236,19 +241,12 @@ muonium_status muonium_reader_read(const muonium_reader *reader, const muonium_e
  * (The text itself is of no use any more: parsing has changed it.) */
 static uint32_t effect_of_digits(const char digits[8], size_t position, size_t header_bytes)
 {
-    static const char zeros[4096];
     char difference[8];
     for (size_t i = 0; i < sizeof difference; i++) {
         difference[i] = (char)(digits[i] ^ '0');
     }
-    uint32_t crc = mu_crc32c(0xffffffffu, difference, sizeof difference);
-    size_t left = header_bytes - position - sizeof difference;
-    while (left > 0) {
-        size_t piece = left < sizeof zeros ? left : sizeof zeros;
-        crc = mu_crc32c(crc, zeros, piece);
-        left -= piece;
-    }
-    return ~crc;
+    uint32_t crc = ~mu_crc32c(0xffffffffu, difference, sizeof difference);
+    return mu_crc32c_join(crc, 0, header_bytes - position - sizeof difference);
 }
 
 muonium_status mu_reader_check_seal(const muonium_reader *reader, const char *key)

@@ -23,6 +23,10 @@ bool mu_tensor_bytes(unsigned bits, size_t ndim, const uint64_t *shape, uint64_t
 /* What messages call the file of a reader. */
 const char *mu_reader_label(const muonium_reader *reader);
 
+/* Whether data comes from a file or memory, and not from a function of the caller, which
+ * is called from the caller's thread alone. */
+bool mu_reader_is_concurrent(const muonium_reader *reader);
+
 /* Ask for a seal under `key`, as last of the metadata. Before the beginning. */
 muonium_status mu_writer_seal(muonium_writer *writer, const char *key);
 

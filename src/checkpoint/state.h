@@ -5,7 +5,8 @@
  *     options_text.c  options as text, for the metadata and for comparison
  *     state_file.c    the metadata of such a file, read and checked; muonium_verify
  *     save.c          writing
- *     incoming.c      state on its way into an optimizer: converted, checked, swapped in
+ *     incoming.c      state on its way into an optimizer: converted, checked, handed over
+ *     incoming_read.c reading it, on all threads
  *     load.c          by name; positional.c by position
  *
  * Metadata, in this order:
@@ -37,7 +38,7 @@
 #define MU_KEY_CRC "muonium.crc32c."
 #define MU_KEY_SEAL "muonium.header_crc32c"
 
-enum { MU_STATE_PIECE = 4 << 20 }; /* bytes read or written at a time */
+enum { MU_STATE_PIECE = 1 << 20 }; /* bytes read or written at a time */
 
 /* ---- state.c ---- */
 

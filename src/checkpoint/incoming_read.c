@@ -1,0 +1,178 @@
+/*
+ * incoming_read.c: reading state, checking and converting it on the way. The work is cut
+ * into pieces that stay in cache from the read to the check; a round of pieces runs on all
+ * threads, and what it found is put together in order by the caller's thread.
+ */
+#include "checkpoint/crc32c.h"
+#include "checkpoint/incoming.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum {
+    ROUND = 32,                        /* pieces in a round: progress is told between rounds */
+    WORTH_THREADS = 8 * MU_STATE_PIECE /* bytes below which one thread does it all */
+};
+
+typedef struct piece {
+    mu_incoming_array *array;
+    size_t first, count; /* elements */
+    uint32_t crc;        /* of the bytes as they came */
+    bool sound;
+    muonium_status status;
+    char message[256]; /* if it failed: messages are per thread, and this may be another */
+} piece;
+
+typedef struct round {
+    const mu_reading *reading;
+    char *buffers; /* one piece per lane, for what must be converted; NULL if nothing must */
+    piece pieces[ROUND];
+    size_t count;
+} round;
+
+/* ---- one piece ---- */
+
+static muonium_status fetch(const round *r, piece *p, unsigned lane)
+{
+    mu_incoming_array *array = p->array;
+    size_t element = muonium_dtype_size(array->dtype);
+    if (!array->entry) {
+        if (array->from) {
+            mu_incoming_convert(array, p->first, (const char *)array->from + p->first * element,
+                                p->count);
+        } else {
+            memset((char *)array->values + p->first * element, 0, p->count * element);
+        }
+        return MUONIUM_OK;
+    }
+    bool plain = mu_incoming_is_plain(array);
+    char *to = plain ? (char *)array->values + p->first * element
+                     : r->buffers + (size_t)lane * MU_STATE_PIECE;
+    muonium_status status = muonium_reader_read(r->reading->reader, array->entry,
+                                                p->first * element, to, p->count * element);
+    if (status == MUONIUM_OK && r->reading->checksums) {
+        p->crc = mu_crc32c(0, to, p->count * element);
+    }
+    if (status == MUONIUM_OK && !plain) {
+        mu_incoming_convert(array, p->first, to, p->count);
+    }
+    return status;
+}
+
+static void run_piece(void *context, size_t index, unsigned lane)
+{
+    const round *r = context;
+    piece *p = &((round *)context)->pieces[index];
+    p->status = fetch(r, p, lane);
+    if (p->status == MUONIUM_OK) {
+        p->sound = mu_incoming_is_sound(p->array, p->first, p->count);
+    } else {
+        snprintf(p->message, sizeof p->message, "%.255s", muonium_last_error());
+    }
+}
+
+/* ---- putting them together ---- */
+
+/* The array in which the pieces so far end. */
+typedef struct progress {
+    uint32_t crc;
+    bool sound;
+    uint64_t done; /* bytes of all arrays */
+} progress;
+
+static muonium_status finish_array(const round *r, const mu_incoming_array *array,
+                                   const progress *so_far)
+{
+    if (array->entry && r->reading->checksums && so_far->crc != array->crc) {
+        return mu_checksum_mismatch(r->reading->reader, array->entry, array->crc, so_far->crc);
+    }
+    /* Of damage the checksum tells first, which says more. */
+    return so_far->sound ? MUONIUM_OK : mu_incoming_fault(array, r->reading->label);
+}
+
+static muonium_status take_piece(const round *r, const piece *p, progress *so_far)
+{
+    size_t bytes = p->count * muonium_dtype_size(p->array->dtype);
+    if (p->status != MUONIUM_OK) {
+        return mu_fail(p->status, "%s", p->message);
+    }
+    if (p->first == 0) {
+        so_far->crc = 0;
+        so_far->sound = true;
+    }
+    so_far->crc = mu_crc32c_join(so_far->crc, p->crc, bytes);
+    so_far->sound = so_far->sound && p->sound;
+    so_far->done += bytes;
+    bool last = p->first + p->count == p->array->array.elements;
+    return last ? finish_array(r, p->array, so_far) : MUONIUM_OK;
+}
+
+static muonium_status run_round(round *r, unsigned lanes, uint64_t total, progress *so_far)
+{
+    muonium_status status = MUONIUM_OK;
+    if (r->reading->progress) {
+        r->reading->progress(r->reading->progress_context, so_far->done, total);
+    }
+    mu_pool_run(run_piece, r, r->count, lanes);
+    for (size_t i = 0; status == MUONIUM_OK && i < r->count; i++) {
+        status = take_piece(r, &r->pieces[i], so_far);
+    }
+    r->count = 0;
+    return status;
+}
+
+static muonium_status run_all(mu_incoming *incoming, round *r, unsigned lanes, uint64_t total)
+{
+    progress so_far = {0};
+    muonium_status status = MUONIUM_OK;
+    for (size_t i = 0; i < incoming->count; i++) {
+        mu_incoming_array *array = &incoming->arrays[i];
+        size_t most = MU_STATE_PIECE / muonium_dtype_size(array->dtype);
+        for (size_t first = 0; status == MUONIUM_OK && first < array->array.elements;
+             first += most) {
+            size_t left = array->array.elements - first;
+            r->pieces[r->count++] =
+                (piece){.array = array, .first = first, .count = left < most ? left : most};
+            if (r->count == ROUND) {
+                status = run_round(r, lanes, total, &so_far);
+            }
+        }
+    }
+    if (status == MUONIUM_OK && r->count > 0) {
+        status = run_round(r, lanes, total, &so_far);
+    }
+    if (status == MUONIUM_OK && r->reading->progress) {
+        r->reading->progress(r->reading->progress_context, total, total);
+    }
+    return status;
+}
+
+muonium_status mu_incoming_read(mu_incoming *incoming, const mu_reading *reading)
+{
+    muonium_status status = mu_incoming_allocate(incoming);
+    if (status != MUONIUM_OK) {
+        return status;
+    }
+    uint64_t total = 0;
+    bool converts = false;
+    for (size_t i = 0; i < incoming->count; i++) {
+        const mu_incoming_array *array = &incoming->arrays[i];
+        total += array->array.elements * muonium_dtype_size(array->dtype);
+        converts = converts || (array->entry && !mu_incoming_is_plain(array));
+    }
+    bool alone =
+        total < WORTH_THREADS || (reading->reader && !mu_reader_is_concurrent(reading->reader));
+    unsigned lanes = alone ? 1 : mu_pool_lanes();
+    round *r = mu_alloc_zeroed(sizeof *r);
+    char *buffers = converts ? mu_alloc((size_t)lanes * MU_STATE_PIECE) : NULL;
+    if (!r || (converts && !buffers)) {
+        status = mu_state_no_memory();
+    } else {
+        r->reading = reading;
+        r->buffers = buffers;
+        status = run_all(incoming, r, lanes, total);
+    }
+    mu_free(r);
+    mu_free(buffers);
+    return status;
+}
