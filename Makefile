@@ -7,6 +7,7 @@
 #   FUZZ_SECONDS how long `make fuzz` runs each target (60)
 #   CMAKE_FLAGS  more options, as -DMUONIUM_BLAS=ON
 #   CTEST_FLAGS  which tests to run, as -R pool
+#   DEMO_FLAGS   options of `make demo`, as "--steps 100"
 
 BUILD ?= build
 PREFIX ?= /usr/local
@@ -14,6 +15,7 @@ JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 FUZZ_SECONDS ?= 60
 CMAKE_FLAGS ?=
 CTEST_FLAGS ?=
+DEMO_FLAGS ?=
 
 # The makefiles that CMake writes must not inherit from this one.
 CMAKE := env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL cmake
@@ -25,13 +27,16 @@ SANITIZED = -DMUONIUM_TESTS=ON -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS=-O1
 # addresses widely; where the system allows it, that is switched off for the tests.
 FIXED_ADDRESSES = $$(setarch -R true 2>/dev/null && echo setarch -R)
 
-.PHONY: all test sanitize fuzz coverage install format clean help
+.PHONY: all demo test sanitize fuzz coverage install format clean help
 .NOTPARALLEL:
 
 all: ## Build the library and the command into build/ (the default)
 	@tools/install-deps build
 	@$(CONFIGURE) -B $(BUILD)
 	@$(CMAKE) --build $(BUILD) -j$(JOBS)
+
+demo: all ## Train a small GPT with AdamW and with Muon: progress, table, demo.svg
+	@$(BUILD)/muonium demo $(DEMO_FLAGS)
 
 test: ## Build everything and run every test
 	@tools/install-deps test

@@ -59,6 +59,7 @@ extern const command command_info;
 extern const command command_coeffs;
 extern const command command_orthogonalize;
 extern const command command_bench;
+extern const command command_demo;
 
 /* ---- help.c ---- */
 

@@ -1,0 +1,162 @@
+/*
+ * product.c: the result is cut into blocks; whoever computes a block packs the strips of
+ * a and b that it needs into scratch memory of its own, where the kernel reads them.
+ * Every element is summed in the order of k whatever the blocks are, so neither their
+ * size nor the number of threads changes a bit.
+ */
+#include "product.h"
+
+#include <stdlib.h>
+
+#include "matmul/kernel.h"
+
+enum { PANELS_OF_A = 16, PANELS_OF_B = 8 }; /* of a block: scratch that stays in the L2 cache */
+
+struct gpt_machine {
+    const mu_kernel *kernel;
+    unsigned lanes;
+    size_t scratch_per_lane; /* elements */
+    float *scratch;
+};
+
+gpt_matrix gpt_rows(const float *data, size_t cols)
+{
+    return (gpt_matrix){data, (ptrdiff_t)cols, 1};
+}
+
+gpt_matrix gpt_transposed(const float *data, size_t cols)
+{
+    return (gpt_matrix){data, 1, (ptrdiff_t)cols};
+}
+
+muonium_status gpt_machine_create(gpt_machine **machine)
+{
+    const mu_kernel *kernel;
+    muonium_status status = mu_kernel_choose(MUONIUM_F32, &kernel);
+    if (status != MUONIUM_OK) {
+        return status;
+    }
+    gpt_machine *made = malloc(sizeof *made);
+    unsigned lanes = mu_pool_lanes();
+    size_t width = PANELS_OF_A * kernel->mr + PANELS_OF_B * kernel->nr;
+    size_t elements = mu_round_up(width * kernel->kc, MU_ALIGNMENT / sizeof(float));
+    float *scratch = mu_alloc(lanes * elements * sizeof *scratch);
+    if (made == NULL || scratch == NULL) {
+        free(made);
+        mu_free(scratch);
+        return mu_fail(MUONIUM_NO_MEMORY, "no memory for the scratch of %u threads", lanes);
+    }
+    *made = (gpt_machine){kernel, lanes, elements, scratch};
+    *machine = made;
+    return MUONIUM_OK;
+}
+
+void gpt_machine_destroy(gpt_machine *machine)
+{
+    if (machine != NULL) {
+        mu_free(machine->scratch);
+        free(machine);
+    }
+}
+
+unsigned gpt_machine_lanes(const gpt_machine *machine)
+{
+    return machine->lanes;
+}
+
+static size_t least(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Rows i0 to i0 + rows, columns j0 to j0 + cols of the result. */
+static void multiply_block(const gpt_machine *machine, unsigned lane, const gpt_product *p,
+                           size_t i0, size_t rows, size_t j0, size_t cols)
+{
+    const mu_kernel *kernel = machine->kernel;
+    const size_t mr = kernel->mr, nr = kernel->nr;
+    float *packed_a = machine->scratch + lane * machine->scratch_per_lane;
+    float *packed_b = packed_a + PANELS_OF_A * mr * kernel->kc;
+    for (size_t k0 = 0; k0 < p->k; k0 += kernel->kc) {
+        const size_t k = least(kernel->kc, p->k - k0);
+        for (size_t i = 0; i < rows; i += mr) {
+            mu_lanes from = {.data = p->a.data + (ptrdiff_t)(i0 + i) * p->a.row +
+                                     (ptrdiff_t)k0 * p->a.col,
+                             .dtype = MUONIUM_F32,
+                             .lane_stride = p->a.row,
+                             .step_stride = p->a.col,
+                             .scale = (double)p->scale};
+            kernel->pack_a(&from, least(mr, rows - i), k, packed_a + i * k);
+        }
+        for (size_t j = 0; j < cols; j += nr) {
+            mu_lanes from = {.data = p->b.data + (ptrdiff_t)k0 * p->b.row +
+                                     (ptrdiff_t)(j0 + j) * p->b.col,
+                             .dtype = MUONIUM_F32,
+                             .lane_stride = p->b.col,
+                             .step_stride = p->b.row,
+                             .scale = 1};
+            kernel->pack_b(&from, least(nr, cols - j), k, packed_b + j * k);
+        }
+        for (size_t j = 0; j < cols; j += nr) {
+            for (size_t i = 0; i < rows; i += mr) {
+                kernel->tile(k, packed_a + i * k, packed_b + j * k,
+                             p->c + (i0 + i) * p->c_row + j0 + j, (ptrdiff_t)p->c_row,
+                             least(mr, rows - i), least(nr, cols - j), p->accumulate || k0 > 0);
+            }
+        }
+    }
+}
+
+typedef struct blocked {
+    const gpt_machine *machine;
+    const gpt_product *product;
+    size_t rows, cols; /* of a block */
+    size_t across;     /* blocks side by side */
+} blocked;
+
+static void multiply_task(void *context, size_t index, unsigned lane)
+{
+    const blocked *work = context;
+    const gpt_product *p = work->product;
+    size_t i0 = index / work->across * work->rows, j0 = index % work->across * work->cols;
+    multiply_block(work->machine, lane, p, i0, least(work->rows, p->m - i0), j0,
+                   least(work->cols, p->n - j0));
+}
+
+static size_t pieces(size_t whole, size_t piece)
+{
+    return (whole + piece - 1) / piece;
+}
+
+void gpt_multiply(const gpt_machine *machine, const gpt_product *product)
+{
+    const mu_kernel *kernel = machine->kernel;
+    size_t panels_a = PANELS_OF_A, panels_b = PANELS_OF_B, blocks;
+    /* Smaller blocks cost more packing, so only as small as it takes to occupy everyone. */
+    for (;;) {
+        blocks =
+            pieces(product->m, panels_a * kernel->mr) * pieces(product->n, panels_b * kernel->nr);
+        if (blocks >= 4 * (size_t)machine->lanes || machine->lanes == 1 || panels_a == 1) {
+            break;
+        }
+        if (panels_a > 2 * panels_b || panels_b == 1) {
+            panels_a /= 2;
+        } else {
+            panels_b /= 2;
+        }
+    }
+    blocked work = {machine, product, panels_a * kernel->mr, panels_b * kernel->nr,
+                    pieces(product->n, panels_b * kernel->nr)};
+    mu_pool_run(multiply_task, &work, blocks, machine->lanes);
+}
+
+void gpt_multiply_alone(const gpt_machine *machine, unsigned lane, const gpt_product *product)
+{
+    const size_t rows = PANELS_OF_A * machine->kernel->mr, cols = PANELS_OF_B * machine->kernel->nr;
+    for (size_t i = 0; i < product->m; i += rows) {
+        for (size_t j = 0; j < product->n; j += cols) {
+            multiply_block(machine, lane, product, i, least(rows, product->m - i), j,
+                           least(cols, product->n - j));
+        }
+    }
+}

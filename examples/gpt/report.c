@@ -1,0 +1,338 @@
+/*
+ * report.c: figures and text for people and for programs.
+ */
+#include "report.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "base/random.h"
+#include "json.h"
+#include "text.h"
+
+enum { PROMPT = 40, LABEL = 32, COLUMN = 12, LINE = 75, WORD = 20 }; /* characters */
+
+static const double temperature = 0.7;
+
+/* ---- on the way ---- */
+
+/* A count with commas between the thousands. */
+static const char *grouped(char text[32], double count)
+{
+    char digits[32];
+    const int length = snprintf(digits, sizeof digits, "%.0f", count);
+    size_t used = 0;
+    for (int i = 0; i < length && used + 2 < 32; i++) {
+        if (i > 0 && (length - i) % 3 == 0) {
+            text[used++] = ',';
+        }
+        text[used++] = digits[i];
+    }
+    text[used] = 0;
+    return text;
+}
+
+void gpt_report_start(FILE *out, const gpt_trainer *trainer, const char *text)
+{
+    const gpt_settings *settings = &trainer->settings;
+    const gpt_shape *shape = &settings->shape;
+    char weights[32], bytes[32];
+    fprintf(out, "A GPT of %zu layers, width %zu, context %zu: %s weights.\n", shape->layers,
+            shape->width, shape->context, grouped(weights, gpt_weight_count(*shape)));
+    fprintf(out, "Text: %s, %s characters, the last tenth for validation.\n", text,
+            grouped(bytes, (double)trainer->corpus->count));
+    fprintf(out, "%zu steps of %zu x %zu characters, %d thread%s;", settings->steps,
+            settings->sequences, shape->context, muonium_threads(),
+            muonium_threads() == 1 ? "" : "s");
+    for (int kind = 0, count = 0; kind < GPT_KINDS; kind++) {
+        if (settings->with[kind]) {
+            fprintf(out, "%s %s at learning rate %g", count++ > 0 ? "," : "", gpt_kind_names[kind],
+                    settings->lr[kind]);
+        }
+    }
+    fputs(".\n", out);
+}
+
+void gpt_report_line(FILE *out, const gpt_trainer *trainer, bool first)
+{
+    const gpt_settings *settings = &trainer->settings;
+    if (first) {
+        fprintf(out, "\n%6s", "step");
+        for (int kind = 0; kind < GPT_KINDS; kind++) {
+            if (settings->with[kind]) {
+                fprintf(out, "   %5s: train    val", gpt_kind_names[kind]);
+            }
+        }
+        fputc('\n', out);
+    }
+    fprintf(out, "%6zu", trainer->step);
+    for (int kind = 0; kind < GPT_KINDS; kind++) {
+        const gpt_run *run = &trainer->runs[kind];
+        if (!settings->with[kind]) {
+            continue;
+        }
+        if (trainer->step == 0) {
+            fprintf(out, "   %12s", "");
+        } else {
+            fprintf(out, "   %12.4f", run->history[trainer->step].train_loss);
+        }
+        fprintf(out, " %6.4f", gpt_final_loss(trainer, (gpt_kind)kind));
+    }
+    fputc('\n', out);
+    fflush(out);
+}
+
+/* ---- the result ---- */
+
+double gpt_final_loss(const gpt_trainer *trainer, gpt_kind kind)
+{
+    return trainer->runs[kind].history[gpt_trainer_last_evaluated(trainer)].validation_loss;
+}
+
+static bool has_both(const gpt_trainer *trainer)
+{
+    return trainer->settings.with[GPT_ADAMW] && trainer->settings.with[GPT_MUON];
+}
+
+bool gpt_reached(const gpt_trainer *trainer, gpt_kind kind, size_t *step)
+{
+    if (!trainer->settings.with[GPT_ADAMW]) {
+        return false;
+    }
+    const double aim = gpt_final_loss(trainer, GPT_ADAMW);
+    for (*step = 0; *step <= trainer->step; ++*step) {
+        if (trainer->runs[kind].history[*step].validation_loss <= aim) { /* false for NaN */
+            return true;
+        }
+    }
+    return false;
+}
+
+/* What a row of the table shows of a run. */
+typedef enum figure { FINAL_LOSS, STEPS_TO, SECONDS_TO, STEP_TIME, SHARE } figure;
+
+static void format_figure(char *text, size_t size, figure which, const gpt_trainer *trainer,
+                          gpt_kind kind)
+{
+    const gpt_record *last = &trainer->runs[kind].history[trainer->step];
+    size_t step = 0;
+    const bool reached = gpt_reached(trainer, kind, &step);
+    switch (which) {
+    case FINAL_LOSS:
+        snprintf(text, size, "%.4f", gpt_final_loss(trainer, kind));
+        break;
+    case STEPS_TO:
+        snprintf(text, size, reached ? "%zu" : "never", step);
+        break;
+    case SECONDS_TO:
+        snprintf(text, size, reached ? "%.1f" : "never",
+                 reached ? trainer->runs[kind].history[step].seconds : 0);
+        break;
+    case STEP_TIME:
+        snprintf(text, size, "%.1f", 1e3 * last->seconds / (double)trainer->step);
+        break;
+    case SHARE:
+        snprintf(text, size, "%.1f %%", 100 * last->optimizer_seconds / last->seconds);
+        break;
+    }
+}
+
+static void print_row(FILE *out, const gpt_trainer *trainer, const char *label, figure which)
+{
+    fprintf(out, "%-*s", LABEL, label);
+    for (int kind = 0; kind < GPT_KINDS; kind++) {
+        if (trainer->settings.with[kind]) {
+            char text[32];
+            format_figure(text, sizeof text, which, trainer, (gpt_kind)kind);
+            fprintf(out, "%*s", COLUMN, text);
+        }
+    }
+    fputc('\n', out);
+}
+
+void gpt_report_table(FILE *out, const gpt_trainer *trainer)
+{
+    fprintf(out, "\n%-*s", LABEL, "");
+    for (int kind = 0; kind < GPT_KINDS; kind++) {
+        if (trainer->settings.with[kind]) {
+            fprintf(out, "%*s", COLUMN, gpt_kind_names[kind]);
+        }
+    }
+    fputc('\n', out);
+    print_row(out, trainer, "final validation loss", FINAL_LOSS);
+    if (has_both(trainer)) {
+        print_row(out, trainer, "steps to AdamW's final loss", STEPS_TO);
+        print_row(out, trainer, "seconds to AdamW's final loss", SECONDS_TO);
+    }
+    print_row(out, trainer, "milliseconds per step", STEP_TIME);
+    print_row(out, trainer, "of which the optimizer", SHARE);
+
+    size_t step;
+    if (has_both(trainer) && gpt_reached(trainer, GPT_MUON, &step)) {
+        const double seconds = trainer->runs[GPT_MUON].history[step].seconds;
+        fprintf(out,
+                "\nMuon reached AdamW's final loss after %.0f %% of the steps and %.0f %% of the "
+                "time.\n",
+                100 * (double)step / (double)trainer->step,
+                100 * seconds / trainer->runs[GPT_ADAMW].history[trainer->step].seconds);
+    }
+}
+
+void gpt_report_json(FILE *out, const gpt_trainer *trainer, const char *text)
+{
+    const gpt_settings *settings = &trainer->settings;
+    json writer = {.out = out};
+    json_object(&writer, NULL);
+    json_string(&writer, "text", text);
+    json_integer(&writer, "layers", (long long)settings->shape.layers);
+    json_integer(&writer, "width", (long long)settings->shape.width);
+    json_integer(&writer, "context", (long long)settings->shape.context);
+    json_number(&writer, "weights", gpt_weight_count(settings->shape));
+    json_integer(&writer, "steps", (long long)settings->steps);
+    json_integer(&writer, "seed", (long long)settings->seed);
+    json_integer(&writer, "threads", muonium_threads());
+    json_array(&writer, "runs");
+    for (int kind = 0; kind < GPT_KINDS; kind++) {
+        const gpt_run *run = &trainer->runs[kind];
+        if (!settings->with[kind]) {
+            continue;
+        }
+        json_object(&writer, NULL);
+        json_string(&writer, "optimizer", gpt_kind_names[kind]);
+        json_number(&writer, "lr", settings->lr[kind]);
+        json_number(&writer, "final_validation_loss", gpt_final_loss(trainer, (gpt_kind)kind));
+        if (has_both(trainer)) {
+            size_t step;
+            const bool reached = gpt_reached(trainer, (gpt_kind)kind, &step);
+            json_number(&writer, "steps_to_adamw_final_loss", reached ? (double)step : NAN);
+            json_number(&writer, "seconds_to_adamw_final_loss",
+                        reached ? run->history[step].seconds : NAN);
+        }
+        const gpt_record *last = &run->history[trainer->step];
+        json_number(&writer, "seconds_per_step", last->seconds / (double)trainer->step);
+        json_number(&writer, "optimizer_share", last->optimizer_seconds / last->seconds);
+        json_object_end(&writer);
+    }
+    json_array_end(&writer);
+    json_object_end(&writer);
+}
+
+/* A number, or nothing for NaN. */
+static void print_field(FILE *out, double value)
+{
+    if (!isnan(value)) {
+        fprintf(out, "%.6f", value);
+    }
+    fputc(',', out);
+}
+
+void gpt_report_csv(FILE *out, const gpt_trainer *trainer)
+{
+    fputs("optimizer,step,train_loss,validation_loss,seconds\n", out);
+    for (int kind = 0; kind < GPT_KINDS; kind++) {
+        for (size_t step = 0; trainer->settings.with[kind] && step <= trainer->step; step++) {
+            const gpt_record *record = &trainer->runs[kind].history[step];
+            fprintf(out, "%s,%zu,", gpt_kind_names[kind], step);
+            print_field(out, record->train_loss);
+            print_field(out, record->validation_loss);
+            fprintf(out, "%.4f\n", record->seconds);
+        }
+    }
+}
+
+/* ---- text ---- */
+
+/* A token drawn from softmax(logits / temperature). */
+static unsigned char draw(const float *logits, size_t count, double uniform)
+{
+    double sum = 0, largest = (double)logits[0];
+    for (size_t i = 1; i < count; i++) {
+        largest = fmax(largest, (double)logits[i]);
+    }
+    for (size_t i = 0; i < count; i++) {
+        sum += exp(((double)logits[i] - largest) / temperature);
+    }
+    double left = uniform * sum;
+    for (size_t i = 0; i + 1 < count; i++) {
+        left -= exp(((double)logits[i] - largest) / temperature);
+        if (left < 0) {
+            return (unsigned char)i;
+        }
+    }
+    return (unsigned char)(count - 1);
+}
+
+/* The text may be anything; a terminal should get neither its control characters nor
+ * broken UTF-8. Lines are indented, and broken where they are too long. */
+static void print_safely(FILE *out, const char *text)
+{
+    size_t column = 0;
+    fputs("    ", out);
+    for (const char *next = text;; column++) {
+        const char *start = next;
+        const uint32_t code = text_next(&next);
+        if (code == 0) {
+            break;
+        }
+        if (code == '\n' || (code == ' ' && column >= LINE) || column >= LINE + WORD) {
+            fputs("\n    ", out);
+            column = 0;
+        }
+        if (code == '\n' || (code == ' ' && column == 0)) {
+            continue;
+        }
+        if (code < 0x20 || (code >= 0x7F && code < 0xA0) || code == 0xFFFD) {
+            fputc('?', out);
+        } else {
+            fwrite(start, 1, (size_t)(next - start), out);
+        }
+    }
+    fputc('\n', out);
+}
+
+/* Where the validation part has its first whole line, if that is near. */
+static const unsigned char *prompt_of(const gpt_corpus *corpus, size_t length)
+{
+    const unsigned char *start = corpus->tokens + corpus->train_count;
+    const unsigned char *end = corpus->tokens + corpus->count - length;
+    for (const unsigned char *next = start; next < end && next < start + 1000; next++) {
+        if (corpus->byte_of[*next] == '\n') {
+            return next + 1;
+        }
+    }
+    return start;
+}
+
+muonium_status gpt_report_sample(FILE *out, gpt_trainer *trainer, gpt_kind kind, size_t length)
+{
+    const gpt_corpus *corpus = trainer->corpus;
+    const size_t context = trainer->settings.shape.context;
+    const size_t prompt = context < PROMPT ? context : PROMPT, total = prompt + length;
+    unsigned char *tokens = malloc(total);
+    char *text = malloc(total + 1);
+    if (tokens == NULL || text == NULL) {
+        free(tokens);
+        free(text);
+        return mu_fail(MUONIUM_NO_MEMORY, "no memory for a sample of %zu characters", total);
+    }
+    memcpy(tokens, prompt_of(corpus, prompt), prompt);
+    for (size_t i = prompt; i < total; i++) {
+        const size_t visible = i < context ? i : context;
+        uint32_t words[4];
+        const float *logits =
+            gpt_next(trainer->pass, trainer->runs[kind].model, tokens + i - visible, visible);
+        mu_random(trainer->settings.seed, i, UINT64_MAX - 1, words);
+        tokens[i] = draw(logits, corpus->vocabulary, mu_random_unit(words[0]));
+    }
+    for (size_t i = 0; i < total; i++) {
+        const unsigned char byte = corpus->byte_of[tokens[i]];
+        text[i] = (char)(byte != 0 ? byte : '?');
+    }
+    text[total] = 0;
+    print_safely(out, text);
+    free(tokens);
+    free(text);
+    return MUONIUM_OK;
+}

@@ -1,0 +1,224 @@
+/*
+ * settings.c: sizes, learning rates, and what can be known to fail before any work.
+ */
+#include "settings.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "options.h"
+
+enum {
+    HEAD_SIZE = 32,
+    SEQUENCES = 16,    /* in a batch */
+    CONTEXT = 128,     /* where none is given */
+    TUNED_WIDTH = 128, /* of the size for which the learning rates were swept */
+    LAYERS_MOST = 1000,
+    WIDTH_MOST = 1 << 20,
+    CONTEXT_MOST = 1 << 16
+};
+
+/* From the sweep in sweep.csv. */
+static const double tuned_lr[GPT_KINDS] = {[GPT_ADAMW] = 0.006, [GPT_MUON] = 0.02};
+
+static const struct size {
+    const char *name;
+    size_t layers, width, context, sequences;
+} sizes[] = {
+    {"tiny", 2, 32, 32, 4},
+    {"small", 4, 128, 128, SEQUENCES},
+    {"medium", 6, 256, 256, SEQUENCES},
+    {"large", 8, 512, 256, SEQUENCES},
+};
+
+enum { SIZES = sizeof sizes / sizeof sizes[0] };
+
+const char *gpt_size_name(int index)
+{
+    return index >= 0 && index < SIZES ? sizes[index].name : NULL;
+}
+
+/* ---- size ---- */
+
+/* Up to three whole numbers with an x between them; how many, or 0. */
+static int parse_numbers(const char *text, long long numbers[3])
+{
+    char copy[64];
+    if (strlen(text) >= sizeof copy) {
+        return 0;
+    }
+    strcpy(copy, text);
+    int count = 0;
+    for (char *part = copy; part != NULL; count++) {
+        char *end = strchr(part, 'x');
+        if (end != NULL) {
+            *end++ = 0;
+        }
+        if (count == 3 || !parse_integer(part, &numbers[count])) {
+            return 0;
+        }
+        part = end;
+    }
+    return count;
+}
+
+static bool is_within(problem *what, const char *name, long long value, long long most)
+{
+    return (value >= 1 && value <= most) ||
+           problem_set(what, "%s is %lld: use 1 to %lld", name, value, most);
+}
+
+static bool parse_custom(const char *text, struct size *size, problem *what)
+{
+    long long numbers[3];
+    const int count = parse_numbers(text, numbers);
+    if (count < 2) {
+        return problem_set(
+            what,
+            "'%s' is not a size: use tiny, small, medium, large, or layers and width "
+            "as 6x384, or with the context as 6x384x256",
+            text);
+    }
+    const long long context = count == 3 ? numbers[2] : CONTEXT;
+    if (!is_within(what, "the number of layers", numbers[0], LAYERS_MOST) ||
+        !is_within(what, "the width", numbers[1], WIDTH_MOST) ||
+        !is_within(what, "the context", context, CONTEXT_MOST)) {
+        return false;
+    }
+    if (numbers[1] % HEAD_SIZE != 0) {
+        return problem_set(what, "the width is %lld: use a multiple of %d, the size of a head",
+                           numbers[1], HEAD_SIZE);
+    }
+    *size = (struct size){NULL, (size_t)numbers[0], (size_t)numbers[1], (size_t)context, SEQUENCES};
+    return true;
+}
+
+bool gpt_parse_size(const char *text, gpt_settings *settings, problem *what)
+{
+    struct size size = {NULL, 0, 0, 0, 0};
+    for (int i = 0; i < SIZES; i++) {
+        if (strcmp(text, sizes[i].name) == 0) {
+            size = sizes[i];
+        }
+    }
+    if (size.name == NULL && !parse_custom(text, &size, what)) {
+        return false;
+    }
+    settings->shape = (gpt_shape){.layers = size.layers,
+                                  .width = size.width,
+                                  .heads = size.width / HEAD_SIZE,
+                                  .context = size.context};
+    settings->sequences = size.sequences;
+    for (int kind = 0; kind < GPT_KINDS; kind++) {
+        /* Wider models take smaller steps. */
+        settings->lr[kind] = tuned_lr[kind] * fmin(1, (double)TUNED_WIDTH / (double)size.width);
+    }
+    return true;
+}
+
+/* ---- learning rates ---- */
+
+bool gpt_parse_lr(const char *text, gpt_settings *settings, problem *what)
+{
+    const char *next = text;
+    for (int kind = 0; kind < GPT_KINDS; kind++) {
+        if (!settings->with[kind]) {
+            continue;
+        }
+        if (next == NULL) {
+            return problem_set(what,
+                               "'%s' is one learning rate for two optimizers: give AdamW's, a "
+                               "comma, and Muon's",
+                               text);
+        }
+        char number[64];
+        const size_t length = strcspn(next, ",");
+        if (length >= sizeof number) {
+            return problem_set(what, "'%s' is not a learning rate", text);
+        }
+        memcpy(number, next, length);
+        number[length] = 0;
+        if (!parse_number(number, &settings->lr[kind]) || !(settings->lr[kind] > 0)) {
+            return problem_set(what, "'%s' is not a learning rate: use a number above 0", number);
+        }
+        next = next[length] == ',' ? next + length + 1 : NULL;
+    }
+    return next == NULL ||
+           problem_set(what, "'%s' has more learning rates than there are optimizers", text);
+}
+
+/* ---- memory ---- */
+
+/* What the system can give without swapping; all it has, where that is not told. */
+static double available_bytes(void)
+{
+    double kilobytes = 0;
+    FILE *file = fopen("/proc/meminfo", "r");
+    if (file != NULL) {
+        char line[128];
+        while (fgets(line, sizeof line, file) != NULL &&
+               sscanf(line, "MemAvailable: %lf", &kilobytes) != 1) {
+        }
+        fclose(file);
+    }
+    return kilobytes > 0 ? 1024 * kilobytes
+                         : (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+}
+
+static const char *format_bytes(char text[32], double bytes)
+{
+    static const char *const units[] = {"kB", "MB", "GB", "TB", "PB", "EB"};
+    size_t unit = 0;
+    for (bytes /= 1000; bytes >= 1000 && unit + 1 < sizeof units / sizeof units[0]; unit++) {
+        bytes /= 1000;
+    }
+    snprintf(text, 32, "%.*f %s", bytes < 10 ? 1 : 0, bytes, units[unit]);
+    return text;
+}
+
+bool gpt_check_memory(const gpt_settings *settings, problem *what)
+{
+    const double needed = gpt_trainer_bytes(settings), available = available_bytes();
+    if (needed <= available) {
+        return true;
+    }
+    char needed_text[32], available_text[32];
+    return problem_set(what,
+                       "a model of %zu layers, width %zu and context %zu has %.3g weights and "
+                       "takes about %s of memory, and %s are available: choose a smaller size",
+                       settings->shape.layers, settings->shape.width, settings->shape.context,
+                       gpt_weight_count(settings->shape), format_bytes(needed_text, needed),
+                       format_bytes(available_text, available));
+}
+
+/* ---- output ---- */
+
+/* Files are replaced by way of a new one beside them, so that is what is tried. */
+bool gpt_check_writable(const char *path, problem *what)
+{
+    char target[PATH_MAX], trial[PATH_MAX + 16];
+    struct stat status;
+    if (realpath(path, target) == NULL) { /* a new file, or a link to one */
+        if (errno != ENOENT || strlen(path) >= sizeof target) {
+            return problem_set(what, "cannot write '%s': %s", path, strerror(errno));
+        }
+        strcpy(target, path);
+    } else if (stat(target, &status) == 0 && !S_ISREG(status.st_mode)) {
+        return problem_set(what, "cannot write '%s': it is %s, not a regular file", path,
+                           S_ISDIR(status.st_mode) ? "a directory" : "a device or pipe");
+    }
+    snprintf(trial, sizeof trial, "%s.XXXXXX", target);
+    const int file = mkstemp(trial);
+    if (file < 0) {
+        return problem_set(what, "cannot write '%s': %s", path, strerror(errno));
+    }
+    close(file);
+    unlink(trial);
+    return true;
+}

@@ -1,0 +1,70 @@
+/*
+ * trainer.h: training runs side by side: models that start from the same weights, see the
+ * same batches under the same schedule, and differ in their optimizer alone.
+ */
+#ifndef GPT_TRAINER_H
+#define GPT_TRAINER_H
+
+#include "corpus.h"
+#include "model.h"
+
+typedef enum gpt_kind { GPT_ADAMW, GPT_MUON, GPT_KINDS } gpt_kind;
+
+extern const char *const gpt_kind_names[GPT_KINDS]; /* "AdamW", "Muon" */
+
+/* All that decides what a training computes. */
+typedef struct gpt_settings {
+    gpt_shape shape; /* vocabulary: that of the corpus */
+    size_t sequences;
+    size_t steps;
+    uint64_t seed;
+    bool with[GPT_KINDS]; /* at least one */
+    double lr[GPT_KINDS];
+} gpt_settings;
+
+/* Where a run stood after some number of steps. */
+typedef struct gpt_record {
+    double train_loss;        /* of the batch of the last step; NaN before the first */
+    double validation_loss;   /* NaN where it was not evaluated */
+    double seconds;           /* of training so far, evaluations left out */
+    double optimizer_seconds; /* the part of it spent in the optimizer */
+} gpt_record;
+
+typedef struct gpt_run {
+    gpt_model *model;
+    muonium_optimizer *optimizer;
+    gpt_record *history; /* by steps taken, from 0 */
+} gpt_run;
+
+typedef struct gpt_trainer {
+    gpt_settings settings;
+    const gpt_corpus *corpus;
+    gpt_pass *pass;
+    unsigned char *tokens, *targets; /* of a batch */
+    size_t step;                     /* steps taken */
+    gpt_run runs[GPT_KINDS];         /* those with settings.with */
+} gpt_trainer;
+
+/* The memory that a training takes, about, in bytes. */
+double gpt_trainer_bytes(const gpt_settings *settings);
+
+/* Make the models and optimizers. The corpus must outlive the trainer. */
+muonium_status gpt_trainer_create(const gpt_settings *settings, const gpt_corpus *corpus,
+                                  gpt_trainer *trainer);
+void gpt_trainer_destroy(gpt_trainer *trainer);
+
+/* One step of every run. On failure, which the last error explains, `failed` is the run. */
+muonium_status gpt_trainer_step(gpt_trainer *trainer, gpt_kind *failed);
+
+/* Evaluate the runs if they are to be evaluated after this number of steps and have not
+ * been; whether that was so. */
+bool gpt_trainer_evaluate(gpt_trainer *trainer);
+
+/* The last step at which the runs were evaluated. */
+size_t gpt_trainer_last_evaluated(const gpt_trainer *trainer);
+
+/* The factor on the learning rates at a step: a short linear warm-up, then a straight
+ * line to zero at the end. */
+double gpt_schedule(const gpt_settings *settings, size_t step);
+
+#endif
