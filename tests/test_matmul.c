@@ -22,6 +22,7 @@ typedef struct kind {
     size_t layout; /* see test_layout */
     bool integers; /* results are exact */
     bool with_other;
+    bool alone; /* on one thread, else on a random number */
 } kind;
 
 /* A matrix in memory as the products take it, and what it stands for. */
@@ -157,10 +158,12 @@ static test_matrix result_new(const mu_kernel *kernel, size_t rows, size_t cols,
 }
 
 /* Exactly as much scratch memory as asked for, and a page after it that traps. */
-static mu_matmul matmul_new(const mu_kernel *kernel, size_t m, size_t n, test_rng *rng)
+static mu_matmul matmul_new(const kind *k, size_t m, size_t n, test_rng *rng)
 {
     size_t bytes;
-    mu_matmul with = {.kernel = kernel, .lanes = 1 + (unsigned)test_below(rng, 3)};
+    const mu_kernel *kernel = k->kernel;
+    unsigned lanes = k->alone ? 1 : 1 + (unsigned)test_below(rng, 3);
+    mu_matmul with = {.kernel = kernel, .lanes = lanes};
     assert_true(mu_matmul_scratch(kernel, m, n, with.lanes, &bytes));
     size_t beyond = bytes % MU_ALIGNMENT; /* not 0 with a BLAS library alone */
     with.scratch = test_guarded_alloc(bytes, beyond == 0 ? 0 : MU_ALIGNMENT - beyond);
@@ -229,7 +232,7 @@ static void check_gram(const kind *k, size_t m, size_t n, test_rng *rng)
     operand x = operand_new(k, m, n, random_dense(k, m, n, rng),
                             k->with_other ? random_dense(k, m, n, rng) : NULL, rng);
     test_matrix c = result_new(k->kernel, m, m, rng);
-    mu_matmul with = matmul_new(k->kernel, m, n, rng);
+    mu_matmul with = matmul_new(k, m, n, rng);
     mu_gram(&with, m, n, &x.view, c.data, (size_t)c.row_stride);
     check_product(k, &c, &x, &x, true, rng, "gram");
     check_symmetric(&c);
@@ -247,7 +250,7 @@ static void check_symmul(const kind *k, size_t m, test_rng *rng)
                            k->with_other ? random_commuting(k, m, order, rng) : NULL, rng);
     }
     test_matrix c = result_new(k->kernel, m, m, rng);
-    mu_matmul with = matmul_new(k->kernel, m, 1, rng);
+    mu_matmul with = matmul_new(k, m, 1, rng);
     mu_symmul(&with, m, &o[0].view, &o[1].view, c.data, (size_t)c.row_stride);
     check_product(k, &c, &o[0], &o[1], false, rng, "symmul");
     check_symmetric(&c);
@@ -265,7 +268,7 @@ static void check_apply(const kind *k, size_t m, size_t n, bool in_place, test_r
     operand x = operand_new(k, m, n, random_dense(k, m, n, rng),
                             k->with_other ? random_dense(k, m, n, rng) : NULL, rng);
     test_matrix y = in_place ? x.matrix : result_new(k->kernel, m, n, rng);
-    mu_matmul with = matmul_new(k->kernel, m, n, rng);
+    mu_matmul with = matmul_new(k, m, n, rng);
     mu_apply(&with, m, n, &a.view, &x.view, y.data, (size_t)y.row_stride);
     check_product(k, &y, &a, &x, false, rng, in_place ? "apply in place" : "apply");
     test_guarded_free(with.scratch);
@@ -390,6 +393,19 @@ static void test_apply_in_place(void **state)
     }
 }
 
+/* apply on one thread uses its scratch memory up where the strips are as wide as
+ * they can be, and both operands of more blocks than gram packs. */
+static void test_scratch_is_used_up(void **state)
+{
+    const mu_kernel *kernel = *(const mu_kernel **)*state;
+    test_rng rng = test_rng_start("scratch");
+    for (size_t m = MU_BLOCK; m < MU_BLOCK + 4; m++) {
+        mu_kernel shortened = with_blocks_of(kernel, 8);
+        kind k = {.kernel = &shortened, .dtype = kernel->type, .alone = true};
+        check_apply(&k, m, 2 * MU_BLOCK, false, &rng);
+    }
+}
+
 /* Sizes for which no memory can exist are refused, whatever sum or product
  * overflows on the way; sizes for which it could are not. */
 static void test_scratch_of_absurd_sizes(void **state)
@@ -443,6 +459,7 @@ int main(void)
         cmocka_unit_test(test_long_sums),
         cmocka_unit_test(test_types_and_layouts),
         cmocka_unit_test(test_apply_in_place),
+        cmocka_unit_test(test_scratch_is_used_up),
         cmocka_unit_test(test_scratch_of_absurd_sizes),
         cmocka_unit_test(test_leading_dimension),
     };
