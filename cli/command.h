@@ -58,6 +58,9 @@ struct command {
 extern const command command_info;
 extern const command command_coeffs;
 extern const command command_orthogonalize;
+extern const command command_route;
+extern const command command_step;
+extern const command command_inspect;
 extern const command command_bench;
 extern const command command_demo;
 

@@ -9,11 +9,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "choices.h"
 #include "command.h"
 #include "file.h"
 #include "iteration_options.h"
 #include "npy.h"
 #include "orthogonalize_report.h"
+#include "orthogonalize_tensors.h"
+#include "tensors.h"
 
 enum {
     STEPS,
@@ -31,14 +34,6 @@ enum {
     JSON
 };
 
-/* All in the order of the enumerations in muonium.h. */
-static const char *const normalizations[] = {"frobenius", "schatten", "aol",
-                                             "spectral",  "none",     NULL};
-static const char *const eps_modes[] = {"none", "clamp", "add", NULL};
-static const char *const precisions[] = {"f32", "f64", "bf16", "f16", NULL};
-static const char *const forms[] = {"auto", "standard", "gram", NULL};
-static const char *const nonfinites[] = {"error", "skip", "propagate", NULL};
-
 static const option options[] = {
     [STEPS] = OPTION_STEPS,
     [COEFFICIENTS] = {.name = "coefficients",
@@ -55,7 +50,7 @@ static const option options[] = {
                    .type = OPTION_CHOICE,
                    .placeholder = "NORM",
                    .fallback = "frobenius",
-                   .choices = normalizations,
+                   .choices = choices_normalization,
                    .help = "what a matrix is divided by first"},
     [EPS] = {.name = "eps",
              .type = OPTION_NUMBER,
@@ -66,7 +61,7 @@ static const option options[] = {
                   .type = OPTION_CHOICE,
                   .placeholder = "MODE",
                   .fallback = "none",
-                  .choices = eps_modes,
+                  .choices = choices_eps_mode,
                   .help = "no eps and scale invariance, the larger of divisor and eps, or the sum"},
     [SAFETY_FACTOR] = {.name = "safety-factor",
                        .type = OPTION_NUMBER,
@@ -77,19 +72,19 @@ static const option options[] = {
                    .type = OPTION_CHOICE,
                    .placeholder = "TYPE",
                    .fallback = "f32",
-                   .choices = precisions,
+                   .choices = choices_dtype,
                    .help = "what intermediates are stored in"},
     [FORM] = {.name = "form",
               .type = OPTION_CHOICE,
               .placeholder = "FORM",
               .fallback = "auto",
-              .choices = forms,
+              .choices = choices_form,
               .help = "how the polynomial is evaluated"},
     [NONFINITE] = {.name = "nonfinite",
                    .type = OPTION_CHOICE,
                    .placeholder = "POLICY",
                    .fallback = "error",
-                   .choices = nonfinites,
+                   .choices = choices_nonfinite,
                    .help = "for a matrix with NaN or infinity: fail, copy it unchanged, or fill it "
                            "with NaN"},
     [JSON] = {.name = "json", .type = OPTION_FLAG, .help = "print JSON"},
@@ -108,12 +103,10 @@ static int check_combination(const command *self, const arguments *given)
         return message_usage(self->name, "--eps has no effect with --eps-mode none: choose "
                                          "--eps-mode clamp or --eps-mode add");
     }
-    for (size_t i = 0; i < given->operands; i++) {
-        const char *dot = strrchr(given->operand[i], '.');
-        if (dot != NULL && strcmp(dot, ".safetensors") == 0) {
-            return message_usage(self->name, "'%s': only .npy files are read and written",
-                                 given->operand[i]);
-        }
+    if (tensors_path(given->operand[0]) != tensors_path(given->operand[1])) {
+        return message_usage(self->name,
+                             "'%s' and '%s': both must be .safetensors files, or both .npy files",
+                             given->operand[0], given->operand[1]);
     }
     return EXIT_OK;
 }
@@ -167,23 +160,6 @@ static muonium_view view_of(const npy_array *array, muonium_shape shape, void *d
     return view;
 }
 
-static muonium_status execute(const orthogonalize_report *report,
-                              const muonium_plan_options *chosen, void *data,
-                              muonium_plan_info *info, muonium_certificate *certificates)
-{
-    muonium_plan *plan = NULL;
-    muonium_status status = muonium_plan_create(report->shape, chosen, &plan);
-    if (status == MUONIUM_OK) {
-        status = muonium_plan_describe(plan, info);
-    }
-    if (status == MUONIUM_OK) {
-        muonium_view view = view_of(report->array, report->shape, data);
-        status = muonium_plan_execute(plan, &view, &view, NULL, certificates);
-    }
-    muonium_plan_destroy(plan);
-    return status;
-}
-
 static bool write_result(const npy_array *array, const unsigned char *data, const char *path,
                          problem *what)
 {
@@ -215,7 +191,8 @@ static int process(const command *self, const arguments *given, unsigned char *b
     muonium_plan_options chosen = plan_options(given->value);
     muonium_plan_info info;
     orthogonalize_report report = {in, out, &array, shape, &info, certificates};
-    muonium_status status = execute(&report, &chosen, data, &info, certificates);
+    muonium_view view = view_of(&array, shape, data);
+    muonium_status status = orthogonalize_view(shape, &chosen, &view, &info, certificates);
     int code = EXIT_OK;
     if (status != MUONIUM_OK) {
         code = message_status(self->name, status);
@@ -236,6 +213,11 @@ static int run(const command *self, const arguments *given)
     if (code != EXIT_OK) {
         return code;
     }
+    if (tensors_path(given->operand[0])) {
+        muonium_plan_options chosen = plan_options(given->value);
+        return orthogonalize_tensors(self, given->operand[0], given->operand[1], &chosen,
+                                     given->value[JSON].given);
+    }
     problem what;
     size_t size;
     unsigned char *bytes = file_read(given->operand[0], &size, &what);
@@ -254,17 +236,20 @@ const command command_orthogonalize = {
         "Reads an array of half, single or double floats from IN.npy, replaces every matrix by the "
         "nearest matrix with orthonormal rows or columns, as the Muon optimizer does, and writes "
         "the result to OUT.npy in the same type and order. The last two dimensions are the matrix; "
-        "all before them are a batch. OUT.npy may be IN.npy. It is replaced in one piece after "
-        "everything has been computed; on an error it is left as it was.\n\n"
+        "all before them are a batch. With .safetensors files every tensor of these types, or of "
+        "BF16, with two or more dimensions is replaced, and all else is copied. OUT may be IN. It "
+        "is replaced in one piece after everything has been computed; on an error it is left as it "
+        "was.\n\n"
         "Prints the plan and, per matrix, a certificate: what the matrix X was divided by, the "
         "distance |I - X X^T| from orthogonality before the last step, and the bound on that "
         "distance for the result. Frobenius norms; for a tall matrix X^T X.",
     .example = "muonium orthogonalize gradient.npy update.npy --steps 8\n"
+               "muonium orthogonalize momentum.safetensors update.safetensors\n"
                "muonium orthogonalize g.npy u.npy --coefficients original --eps-mode add "
                "--precision bf16 --json",
     .options = options,
     .option_count = sizeof options / sizeof options[0],
-    .operands = "IN.npy OUT.npy",
+    .operands = "IN OUT",
     .least_operands = 2,
     .most_operands = 2,
     .run = run,

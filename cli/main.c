@@ -13,7 +13,8 @@
 #include "text.h"
 
 static const command *const commands[] = {
-    &command_info, &command_coeffs, &command_orthogonalize, &command_bench, &command_demo, NULL,
+    &command_info,    &command_coeffs, &command_orthogonalize, &command_route, &command_step,
+    &command_inspect, &command_bench,  &command_demo,          NULL,
 };
 
 static const command *find_command(const char *name)

@@ -6,6 +6,7 @@
 #include <math.h>
 
 #include "json.h"
+#include "units.h"
 
 enum { LISTED_MOST = 16 }; /* more matrices are summarised */
 
@@ -49,17 +50,6 @@ static void format_index(const npy_array *array, size_t matrix, char *text, size
     }
 }
 
-static void print_bytes(size_t bytes)
-{
-    if (bytes < 1024) {
-        printf("%zu bytes", bytes);
-    } else if (bytes < 1024 * 1024) {
-        printf("%.1f KiB", (double)bytes / 1024);
-    } else {
-        printf("%.1f MiB", (double)bytes / (1024 * 1024));
-    }
-}
-
 static void print_plan(const muonium_plan_info *plan)
 {
     printf("plan: %s form, %d step%s", form_name(plan->form), plan->steps,
@@ -67,11 +57,8 @@ static void print_plan(const muonium_plan_info *plan)
     for (int i = 0; i < plan->restarts; i++) {
         printf("%s%d", i == 0 ? ", restart before step " : " and ", plan->restart[i] + 1);
     }
-    bool large = plan->flops >= 1e9;
-    printf(", %.4g %s per matrix, workspace ", plan->flops * (large ? 1e-9 : 1e-6),
-           large ? "GFLOP" : "MFLOP");
-    print_bytes(plan->workspace);
-    printf("\n");
+    unit_text flops = units_flops(plan->flops), workspace = units_bytes(plan->workspace);
+    printf(", %s per matrix, workspace %s\n", flops.text, workspace.text);
 }
 
 static void print_certificate(const char *index, const muonium_certificate *c)
@@ -122,12 +109,8 @@ static void print_summary(const orthogonalize_report *report)
     }
 }
 
-void orthogonalize_report_print(const orthogonalize_report *report)
+void orthogonalize_report_print_result(const orthogonalize_report *report)
 {
-    char shape[256];
-    npy_format_shape(report->array, shape, sizeof shape);
-    printf("%s: %s %s%s\n", report->in, npy_dtype_name(report->array->dtype), shape,
-           report->array->fortran_order ? ", Fortran order" : "");
     print_plan(report->plan);
     if (report->shape.batch > LISTED_MOST) {
         print_summary(report);
@@ -138,6 +121,15 @@ void orthogonalize_report_print(const orthogonalize_report *report)
             print_certificate(index, &report->certificates[i]);
         }
     }
+}
+
+void orthogonalize_report_print(const orthogonalize_report *report)
+{
+    char shape[256];
+    npy_format_shape(report->array, shape, sizeof shape);
+    printf("%s: %s %s%s\n", report->in, npy_dtype_name(report->array->dtype), shape,
+           report->array->fortran_order ? ", Fortran order" : "");
+    orthogonalize_report_print_result(report);
     printf("wrote %s\n", report->out);
 }
 
@@ -180,25 +172,30 @@ static void write_certificate(json *writer, const npy_array *array, size_t matri
     json_object_end(writer);
 }
 
-void orthogonalize_report_json(const orthogonalize_report *report)
+void orthogonalize_report_write_result(json *writer, const orthogonalize_report *report)
 {
     const npy_array *array = report->array;
+    json_array(writer, "shape");
+    for (size_t d = 0; d < array->dims; d++) {
+        json_integer(writer, NULL, (long long)array->shape[d]);
+    }
+    json_array_end(writer);
+    write_plan(writer, report->plan);
+    json_array(writer, "certificates");
+    for (size_t i = 0; i < report->shape.batch; i++) {
+        write_certificate(writer, array, i, &report->certificates[i]);
+    }
+    json_array_end(writer);
+}
+
+void orthogonalize_report_json(const orthogonalize_report *report)
+{
     json writer = {.out = stdout};
     json_object(&writer, NULL);
     json_string(&writer, "input", report->in);
     json_string(&writer, "output", report->out);
-    json_string(&writer, "dtype", npy_dtype_name(array->dtype));
-    json_bool(&writer, "fortran_order", array->fortran_order);
-    json_array(&writer, "shape");
-    for (size_t d = 0; d < array->dims; d++) {
-        json_integer(&writer, NULL, (long long)array->shape[d]);
-    }
-    json_array_end(&writer);
-    write_plan(&writer, report->plan);
-    json_array(&writer, "certificates");
-    for (size_t i = 0; i < report->shape.batch; i++) {
-        write_certificate(&writer, array, i, &report->certificates[i]);
-    }
-    json_array_end(&writer);
+    json_string(&writer, "dtype", npy_dtype_name(report->array->dtype));
+    json_bool(&writer, "fortran_order", report->array->fortran_order);
+    orthogonalize_report_write_result(&writer, report);
     json_object_end(&writer);
 }

@@ -25,7 +25,7 @@ TEN_STEPS = """
 1.8750000000061269 -1.2500000000068077 0.37500000000068079
 """
 
-COMMANDS = ["info", "coeffs", "orthogonalize"]
+COMMANDS = ["info", "coeffs", "orthogonalize", "route", "step", "inspect"]
 
 
 # ---- manners ----
@@ -103,15 +103,15 @@ def test_help_has_usage_options_and_example(name):
         (["coeffs", "--preset=original", "--safety=0.1"], "--safety has no effect with --preset"),
         (["coeffs", "--cubic", "--cushion=0.1"], "--cushion has no effect with --cubic"),
         (["coeffs", "--list", "--steps=3"], "--steps has no effect with --list"),
-        (["orthogonalize"], "needs IN.npy OUT.npy, but 0 of 2 are given"),
+        (["orthogonalize"], "needs IN OUT, but 0 of 2 are given"),
         (["orthogonalize", "a.npy"], "1 of 2 is given"),
         (["orthogonalize", "a.npy", "b.npy", "c.npy"], "unexpected argument 'c.npy'"),
         (["orthogonalize", "a.npy", "b.npy", "--form=direkt"], "--form is 'direkt'"),
         (["orthogonalize", "a.npy", "b.npy", "--normalize=spectra"], "did you mean 'spectral'?"),
         (["orthogonalize", "a.npy", "b.npy", "--eps=1"], "--eps has no effect"),
         (["orthogonalize", "a.npy", "b.npy", "-c", "cans", "--lower=0.1"], "--lower has no effect"),
-        (["orthogonalize", "a.safetensors", "b.npy"], "only .npy files"),
-        (["orthogonalize", "a.npy", "b.safetensors"], "only .npy files"),
+        (["orthogonalize", "a.safetensors", "b.npy"], "both must be .safetensors files, or both .npy"),
+        (["orthogonalize", "a.npy", "b.safetensors"], "both must be .safetensors files, or both .npy"),
     ],
 )
 def test_usage_errors(arguments, message):

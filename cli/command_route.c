@@ -1,0 +1,241 @@
+/*
+ * command_route.c: muonium route, what an optimizer would do with each tensor of a model,
+ * and what that costs.
+ *
+ * The optimizer that tells is made for one tensor at a time, so that the memory needed is
+ * that of the largest tensor's state and not of all; and no tensor is read.
+ */
+#include <string.h>
+
+#include "command.h"
+#include "json.h"
+#include "optimizer_options.h"
+#include "tensors.h"
+#include "units.h"
+
+enum { JSON = OPTIMIZER_OPTION_COUNT };
+
+static const option options[] = {
+    OPTIMIZER_OPTION_TABLE,
+    [JSON] = {.name = "json", .type = OPTION_FLAG, .help = "print JSON"},
+};
+
+/* One tensor and what becomes of it. */
+typedef struct route {
+    const muonium_entry *entry;
+    bool trained;       /* by an optimizer at all */
+    const char *reason; /* if it is not */
+    muonium_parameter_report report;
+    muonium_optimizer *optimizer; /* that the strings of the report belong to */
+} route;
+
+typedef struct totals {
+    size_t muon, adam, untrained, matrices;
+    uint64_t state_bytes, parameters;
+    double flops;
+} totals;
+
+/* Find out about one tensor. `place` stands for its data, which nothing reads. */
+static muonium_status find_route(const muonium_entry *entry, const muonium_options *chosen,
+                                 void *place, route *found)
+{
+    muonium_tensor tensor = {.name = entry->name, .ndim = entry->ndim, .data = place};
+    *found = (route){.entry = entry};
+    if (!tensor_is_parameter(entry, &tensor.dtype) || entry->ndim > MUONIUM_MAX_DIMS) {
+        found->reason = entry->bytes == 0                ? "no elements"
+                        : entry->ndim > MUONIUM_MAX_DIMS ? "too many dimensions"
+                                                         : "type";
+        return MUONIUM_OK;
+    }
+    for (size_t d = 0; d < entry->ndim; d++) {
+        tensor.shape[d] = (size_t)entry->shape[d];
+    }
+    found->trained = true;
+    muonium_status status = muonium_create(chosen, &found->optimizer);
+    if (status == MUONIUM_OK) {
+        status = muonium_add(found->optimizer, &tensor, NULL);
+    }
+    if (status == MUONIUM_OK) {
+        status = muonium_report(found->optimizer, 0, &found->report);
+    }
+    return status;
+}
+
+static void count(const route *found, totals *sum)
+{
+    if (!found->trained) {
+        sum->untrained++;
+        return;
+    }
+    sum->muon += found->report.muon;
+    sum->adam += !found->report.muon;
+    sum->matrices += found->report.matrices;
+    sum->state_bytes += found->report.state_bytes;
+    sum->parameters += tensor_elements(found->entry);
+    sum->flops += found->report.flops;
+}
+
+/* ---- text ---- */
+
+static const char table_format[] = "%-40s %-20s %-6s %-20s %9s %-9s %12s %12s\n";
+
+static void print_route(const route *found)
+{
+    tensor_text name = tensor_name(found->entry->name), shape = tensor_shape(found->entry);
+    char matrices[24] = "";
+    unit_text flops = {""}, state = {""};
+    const char *form = "", *goes = "-", *reason = found->reason;
+    if (found->trained) {
+        goes = found->report.muon ? "Muon" : "AdamW";
+        reason = found->report.reason;
+        state = units_bytes(found->report.state_bytes);
+    }
+    if (found->trained && found->report.muon) {
+        snprintf(matrices, sizeof matrices, "%zu", found->report.matrices);
+        form = choices_form[found->report.form];
+        flops = units_flops(found->report.flops);
+    }
+    printf(table_format, name.text, shape.text, goes, reason, matrices, form, flops.text,
+           state.text);
+}
+
+static void print_totals(const totals *sum)
+{
+    unit_text flops = units_flops(sum->flops), state = units_bytes(sum->state_bytes);
+    printf("\n%zu tensor%s by Muon, %zu by AdamW, %zu not trained; %llu parameters\n"
+           "%zu matrices orthogonalised per step, %s; state %s\n",
+           sum->muon, sum->muon == 1 ? "" : "s", sum->adam, sum->untrained,
+           (unsigned long long)sum->parameters, sum->matrices, flops.text, state.text);
+}
+
+/* ---- JSON ---- */
+
+static void write_route(json *writer, const route *found)
+{
+    const muonium_parameter_report *r = &found->report;
+    json_object(writer, NULL);
+    json_string(writer, "name", found->entry->name);
+    json_string(writer, "dtype", found->entry->dtype);
+    json_array(writer, "shape");
+    for (size_t d = 0; d < found->entry->ndim; d++) {
+        json_integer(writer, NULL, (long long)found->entry->shape[d]);
+    }
+    json_array_end(writer);
+    json_string(writer, "route", !found->trained ? NULL : r->muon ? "muon" : "adam");
+    json_string(writer, "reason", found->trained ? r->reason : found->reason);
+    if (found->trained) {
+        json_integer(writer, "matrices", (long long)r->matrices);
+        json_integer(writer, "rows", (long long)r->rows);
+        json_integer(writer, "cols", (long long)r->cols);
+        json_string(writer, "form", r->muon ? choices_form[r->form] : NULL);
+        json_integer(writer, "restarts", r->restarts);
+        json_number(writer, "flops", r->flops);
+        json_integer(writer, "state_bytes", (long long)r->state_bytes);
+        json_number(writer, "step_rms", r->step_rms);
+        json_number(writer, "lr", r->lr);
+    }
+    json_object_end(writer);
+}
+
+static void write_totals(json *writer, const totals *sum)
+{
+    json_object(writer, "total");
+    json_integer(writer, "muon", (long long)sum->muon);
+    json_integer(writer, "adam", (long long)sum->adam);
+    json_integer(writer, "untrained", (long long)sum->untrained);
+    json_integer(writer, "parameters", (long long)sum->parameters);
+    json_integer(writer, "matrices", (long long)sum->matrices);
+    json_number(writer, "flops", sum->flops);
+    json_integer(writer, "state_bytes", (long long)sum->state_bytes);
+    json_object_end(writer);
+}
+
+/* ---- all of it ---- */
+
+static int route_all(const command *self, const muonium_reader *reader,
+                     const muonium_options *chosen, bool as_json)
+{
+    static double place;
+    json writer = {.out = stdout};
+    totals sum = {0};
+    if (as_json) {
+        json_object(&writer, NULL);
+        json_array(&writer, "tensors");
+    } else {
+        printf(table_format, "tensor", "shape", "route", "reason", "matrices", "form", "per step",
+               "state");
+    }
+    for (size_t i = 0; i < muonium_reader_count(reader); i++) {
+        route found;
+        muonium_status status = find_route(muonium_reader_entry(reader, i), chosen, &place, &found);
+        if (status == MUONIUM_OK) {
+            count(&found, &sum);
+            if (as_json) {
+                write_route(&writer, &found);
+            } else {
+                print_route(&found);
+            }
+        }
+        muonium_destroy(found.optimizer);
+        if (status != MUONIUM_OK) {
+            return message_failed(self->name, "%s", muonium_last_error());
+        }
+    }
+    if (as_json) {
+        json_array_end(&writer);
+        write_totals(&writer, &sum);
+        json_object_end(&writer);
+    } else {
+        print_totals(&sum);
+    }
+    return EXIT_OK;
+}
+
+/* That the options are valid shows when an optimizer is made. */
+static int check_options(const command *self, const muonium_options *chosen)
+{
+    muonium_optimizer *optimizer = NULL;
+    muonium_status status = muonium_create(chosen, &optimizer);
+    muonium_destroy(optimizer);
+    return status == MUONIUM_OK ? EXIT_OK : message_status(self->name, status);
+}
+
+static int run(const command *self, const arguments *given)
+{
+    muonium_options chosen;
+    muonium_reader *reader = NULL;
+    muonium_status status = optimizer_options(given->value, &chosen);
+    if (status != MUONIUM_OK) {
+        return message_status(self->name, status);
+    }
+    if (!(chosen.lr >= 0) && !given->value[OPTIMIZER_LR].given) {
+        chosen.lr = 0; /* routes do not depend on it, so there is no need to ask */
+    }
+    int code = check_options(self, &chosen);
+    if (code == EXIT_OK && muonium_reader_open(given->operand[0], &reader) != MUONIUM_OK) {
+        code = message_failed(self->name, "%s", muonium_last_error());
+    }
+    if (code == EXIT_OK) {
+        code = route_all(self, reader, &chosen, given->value[JSON].given);
+    }
+    muonium_reader_close(reader);
+    return code;
+}
+
+const command command_route = {
+    .name = "route",
+    .summary = "tell which tensors of a model get Muon and which AdamW",
+    .description =
+        "For each tensor of MODEL.safetensors: Muon or AdamW and why, how many matrices are "
+        "orthogonalised per step and in which form, the operations that takes, and the memory of "
+        "the optimizer's state; then the totals. Only the header of the file is read. Tensors of "
+        "types that are not trained, such as I64, are listed as such.",
+    .example = "muonium route model.safetensors --recipe keller\n"
+               "muonium route model.safetensors --json",
+    .options = options,
+    .option_count = sizeof options / sizeof options[0],
+    .operands = "MODEL.safetensors",
+    .least_operands = 1,
+    .most_operands = 1,
+    .run = run,
+};
