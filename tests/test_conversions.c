@@ -256,6 +256,7 @@ static void check_row_sums(const mu_kernel *kernel, size_t n, double scale, test
     assert_true(fabs(stats.sum_squares - squares) <= tolerance * squares);
     assert_true(fabs(abs_sum - sum) <= tolerance * sum);
     assert_true(stats.largest == largest);
+    assert_true(kernel->row_squares(row, n, scale) == stats.sum_squares);
 
     const mu_kernel *portable = portable_like(kernel);
     mu_row_stats same = portable->row_stats(row, n, scale);
