@@ -1,41 +1,55 @@
 /*
  * restarts.c: where the Gram form must start afresh.
  *
- * Rounding shifts the eigenvalues of R by about `unit` times its largest one, so
- * that small ones may come out negative; from then on such an error grows by about
- * a^2 per step until R is taken from X again. The harm is computed, not guessed:
- * the iteration is run on single numbers, each Gram matrix off by that shift in
- * either direction, and the result compared with the exact composition. What
- * counts is the ratio to the same error of the standard form, which restarts at
- * every step.
+ * Rounding disturbs R in two ways, and both errors grow until R is taken from X
+ * again. It shifts eigenvalues by about `unit` times the largest, so that small ones
+ * may come out negative, and such an error grows by about a^2 per step. And it joins
+ * what should be separate: R, Q and their products get elements that mix the
+ * direction of a large singular value into that of a small one, where later steps
+ * enlarge them; a few large singular values beside small ones suffer most.
  *
- * How large the first R is depends on how many singular values share the norm; the
- * ratio is averaged (geometrically) over largest singular values of 1/2, 1/4 and
- * 1/8 of it. A shift of a whole unit in one direction is more than real rounding
- * does, which averages out over the elements: at a ratio of 32 here, the two forms
- * differ by a factor below 6 on the hard spectra that the tests run.
+ * The harm is computed, not guessed: the iteration is run on single numbers, each
+ * Gram matrix off by that shift in either direction; and on pairs of singular
+ * values, as 2 x 2 matrices in the basis of the exact directions. What counts is the
+ * ratio to the same error of the standard form, which restarts at every step.
+ *
+ * How large the first R is depends on how many singular values share the norm: the
+ * ratio for shifts is averaged (geometrically) over largest singular values of 1/2,
+ * 1/4 and 1/8 of it, that for pairs is the worst of six. Both take every rounding at
+ * its worst, while real rounding averages out over the elements: with the limits
+ * here, the two forms differ by a factor below 6 on the hard spectra that the tests
+ * run.
  */
 #include <math.h>
 
 #include "coefficients/coefficients.h"
 #include "orthogonalize/plan.h"
 
-enum { POINTS = 48, EXHAUSTIVE = 16 };
+enum { POINTS = 48, TOPS = 6, OTHERS = 16, PAIRS = TOPS * OTHERS, EXHAUSTIVE = 16 };
 
-/* The ratio that is good enough. The half types round Q and all else as well, which
- * the model leaves out: they must stay closer. */
-static double enough_for(double unit)
+/* The errors of the standard form, and the ratios to them that are good enough. */
+typedef struct yardstick {
+    double shifts[3];
+    double pairs[PAIRS];
+    double enough_shift, enough_join;
+} yardstick;
+
+/* The smallest singular value that is tried, as a part of the largest: far below what
+ * rounding leaves of it, for long tables bring up even that. */
+static double lowest_for(double unit)
 {
-    return unit < 0x1p-20 ? 32 : 4;
+    return fmin(1e-8, fabs(unit) * 1e-3);
 }
 
+/* ---- shifted eigenvalues ---- */
+
 /* The largest error at singular values from `top` down. */
-static double error_of(const double (*table)[3], int steps, const bool *restart, double shift,
-                       double top)
+static double shift_error(const double (*table)[3], int steps, const bool *restart, double shift,
+                          double top)
 {
     double x[POINTS], q[POINTS], r[POINTS], exact[POINTS], worst = 0;
     for (int i = 0; i < POINTS; i++) {
-        x[i] = top * pow(10, -8.0 * i / (POINTS - 1));
+        x[i] = top * pow(lowest_for(shift), (double)i / (POINTS - 1));
         exact[i] = mu_compose(table, 0, steps, x[i]);
         q[i] = 1;
         r[i] = 0;
@@ -65,37 +79,155 @@ static double error_of(const double (*table)[3], int steps, const bool *restart,
     return worst;
 }
 
-/* The logarithm of the mean ratio, or of the mean error itself without `reference`. */
-static double harm(const double (*table)[3], int steps, const bool *restart, double unit,
-                   const double *reference, double *errors)
+static void shift_errors(const double (*table)[3], int steps, const bool *restart, double unit,
+                         double errors[3])
 {
-    double sum = 0;
     for (int i = 0; i < 3; i++) {
         double top = ldexp(1, -1 - i);
-        double error = fmax(error_of(table, steps, restart, unit, top),
-                            error_of(table, steps, restart, -unit, top));
-        if (errors) {
-            errors[i] = error;
-        }
-        sum += log(error / (reference ? reference[i] : 1));
+        double up = shift_error(table, steps, restart, unit, top);
+        double down = shift_error(table, steps, restart, -unit, top);
+        errors[i] = isnan(up + down) ? NAN : fmax(up, down);
     }
-    return isnan(sum) ? INFINITY : sum / 3;
+}
+
+/* ---- joined directions ---- */
+
+/* The largest singular values that are tried, as parts of the norm. */
+static const double tops[TOPS] = {0.97, 0.85, 0.7, 0.5, 0.25, 0.0625};
+
+static double larger(double a, double b)
+{
+    return fabs(a) > fabs(b) ? a : b;
+}
+
+/* A symmetric 2 x 2 matrix: two values, and what joins them. */
+typedef struct pair {
+    double value[2];
+    double join;
+} pair;
+
+/* One triangle of the product of two matrices that nearly commute: which of the two
+ * elements off the diagonal it is depends on the basis, so take the larger. */
+static pair multiply(pair a, pair b, double unit)
+{
+    pair c = {{a.value[0] * b.value[0], a.value[1] * b.value[1]}, 0};
+    c.join = larger(a.value[0] * b.join + a.join * b.value[1],
+                    a.value[1] * b.join + a.join * b.value[0]);
+    c.join += copysign(unit * fabs(larger(c.value[0], c.value[1])), c.join);
+    return c;
+}
+
+/* a I + b R + c R^2 */
+static pair polynomial(const double abc[3], pair r, double unit)
+{
+    pair h = {{0, 0}, (abc[1] + abc[2] * (r.value[0] + r.value[1])) * r.join};
+    double size = fabs(larger(r.value[0], r.value[1]));
+    for (int i = 0; i < 2; i++) {
+        h.value[i] = abc[0] + r.value[i] * (abc[1] + r.value[i] * abc[2]);
+    }
+    h.join += copysign(unit * size * (fabs(abc[1]) + fabs(abc[2]) * size), h.join);
+    return h;
+}
+
+/* What of the direction of the first singular value, the largest, ends up in that of
+ * the second. */
+static double join_error(const double (*table)[3], int steps, const bool *restart, double unit,
+                         const double start[2])
+{
+    double x[2] = {start[0], start[1]};
+    double leak = 0; /* that part of X */
+    pair q = {{1, 1}, 0}, r = q;
+    for (int t = 0; t <= steps; t++) {
+        bool first = t == 0 || t == steps || restart[t];
+        if (first && t > 0) {
+            leak = fabs(q.value[1] * leak) + fabs(q.join * x[0]) + unit * fabs(q.value[0] * x[0]);
+            x[0] *= q.value[0];
+            x[1] *= q.value[1];
+        }
+        if (t == steps) {
+            break;
+        }
+        if (first) {
+            double largest = fmax(x[0] * x[0], x[1] * x[1]);
+            r = (pair){{x[0] * x[0], x[1] * x[1]}, leak * fabs(x[0])};
+            r.join += unit * largest;
+        }
+        pair h = polynomial(table[t], r, unit);
+        q = first ? h : multiply(q, h, unit);
+        r = multiply(h, multiply(r, h, unit), unit);
+    }
+    return leak;
+}
+
+static void join_errors(const double (*table)[3], int steps, const bool *restart, double unit,
+                        double errors[PAIRS])
+{
+    for (int i = 0; i < PAIRS; i++) {
+        double top = tops[i / OTHERS];
+        const double start[2] = {top, top * pow(10, -8.0 * (i % OTHERS) / (OTHERS - 1))};
+        errors[i] = join_error(table, steps, restart, unit, start);
+    }
+}
+
+/* ---- the choice ---- */
+
+static yardstick measure_standard(const double (*table)[3], int steps, double unit)
+{
+    /* The half types round Q and all else as well, which the shifts leave out: they
+     * must stay closer. */
+    bool half = unit > 0x1p-20;
+    yardstick y = {.enough_shift = half ? 4 : 32, .enough_join = half ? 4 : 24};
+    bool every[MUONIUM_MAX_STEPS];
+    for (int t = 0; t < MUONIUM_MAX_STEPS; t++) {
+        every[t] = true;
+    }
+    shift_errors(table, steps, every, unit, y.shifts);
+    join_errors(table, steps, every, unit, y.pairs);
+    for (int i = 0; i < 3; i++) {
+        y.shifts[i] = fmax(y.shifts[i], unit);
+    }
+    for (int i = 0; i < PAIRS; i++) {
+        y.pairs[i] = fmax(y.pairs[i], unit);
+    }
+    return y;
+}
+
+/* The harm as a multiple of what is good enough. */
+static double harm(const double (*table)[3], int steps, const bool *restart, double unit,
+                   const yardstick *y)
+{
+    double shifts[3], pairs[PAIRS], logarithm = 0, worst = 0;
+    shift_errors(table, steps, restart, unit, shifts);
+    join_errors(table, steps, restart, unit, pairs);
+    for (int i = 0; i < 3; i++) {
+        logarithm += log(shifts[i] / y->shifts[i]) / 3;
+    }
+    for (int i = 0; i < PAIRS; i++) {
+        double ratio = pairs[i] / y->pairs[i];
+        worst = ratio <= worst ? worst : ratio; /* NaN stays */
+    }
+    double harm_of_shifts = exp(logarithm) / y->enough_shift,
+           harm_of_joins = worst / y->enough_join;
+    return isnan(harm_of_shifts + harm_of_joins) ? INFINITY : fmax(harm_of_shifts, harm_of_joins);
 }
 
 /* Add to `restart` the one or two positions that help most; the harm that is left. */
-static double improve(const double (*table)[3], int steps, double unit, const double *reference,
+static double improve(const double (*table)[3], int steps, double unit, const yardstick *y,
                       int count, bool *restart)
 {
     double best = INFINITY;
-    int best_first = 1, best_second = 1;
+    int best_first = 0, best_second = 0;
     for (int first = 1; first < steps; first++) {
         for (int second = first; second < (count == 2 ? steps : first + 1); second++) {
             bool trial[MUONIUM_MAX_STEPS];
+            if (restart[first] || restart[second]) {
+                continue; /* one more each time, even where one alone does not help */
+            }
             for (int t = 0; t < steps; t++) {
                 trial[t] = restart[t] || t == first || t == second;
             }
-            double value = harm(table, steps, trial, unit, reference, NULL);
-            if (value < best) {
+            double value = harm(table, steps, trial, unit, y);
+            if (best_first == 0 || value < best) {
                 best = value;
                 best_first = first;
                 best_second = second;
@@ -108,29 +240,26 @@ static double improve(const double (*table)[3], int steps, double unit, const do
 
 void mu_choose_restarts(const double (*table)[3], int steps, double unit, bool *restart)
 {
-    bool every[MUONIUM_MAX_STEPS];
-    double reference[3], enough = log(enough_for(unit));
+    /* Ratios hardly depend on the unit, but whether a negative eigenvalue gets out of
+     * hand does, and real shifts are a few units. */
+    unit *= unit < 0x1p-20 ? 8 : 1;
+    yardstick y = measure_standard(table, steps, unit);
     for (int t = 0; t < MUONIUM_MAX_STEPS; t++) {
-        every[t] = true;
         restart[t] = false;
     }
-    harm(table, steps, every, unit, NULL, reference);
-    for (int i = 0; i < 3; i++) {
-        reference[i] = fmax(reference[i], unit);
-    }
-    if (steps == 1 || harm(table, steps, restart, unit, reference, NULL) <= enough) {
+    if (steps == 1 || harm(table, steps, restart, unit, &y) <= 1) {
         return;
     }
     /* One; else the best pair (for long tables the one kept and extended, as all
      * pairs take too long); else one more at a time. */
-    double left = improve(table, steps, unit, reference, 1, restart);
-    if (left > enough && steps <= EXHAUSTIVE) {
+    double left = improve(table, steps, unit, &y, 1, restart);
+    if (left > 1 && steps <= EXHAUSTIVE) {
         for (int t = 0; t < steps; t++) {
             restart[t] = false;
         }
-        left = improve(table, steps, unit, reference, 2, restart);
+        left = improve(table, steps, unit, &y, 2, restart);
     }
-    for (int count = 2; left > enough && count < steps; count++) {
-        left = improve(table, steps, unit, reference, 1, restart);
+    for (int count = 2; left > 1 && count < steps; count++) {
+        left = improve(table, steps, unit, &y, 1, restart);
     }
 }
