@@ -215,7 +215,7 @@ static double reference_loss(const reference *r, size_t sequences, const unsigne
 /* ---- loss and gradients ---- */
 
 static const gpt_shape small = {
-    .layers = 2, .width = 16, .heads = 2, .context = 7, .vocabulary = 11};
+    .layers = 2, .width = 12, .heads = 2, .context = 5, .vocabulary = 7};
 enum { SEQUENCES = 3 };
 
 typedef struct trial {

@@ -105,10 +105,18 @@ static void write_words(FILE *out, const gpt_trainer *trainer, const char *text)
              "Validation loss; training loss faintly. Same initial weights, batches (%zu x %zu "
              "characters) and schedule",
              settings->sequences, shape->context);
-    svg_text(out, 34, 46, SVG_TITLE, SVG_START, NULL,
-             settings->with[GPT_ADAMW] && settings->with[GPT_MUON]
-                 ? "Muon and AdamW side by side"
-                 : (settings->with[GPT_MUON] ? "Training with Muon" : "Training with AdamW"));
+    char title[96];
+    size_t reached;
+    if (!settings->with[GPT_ADAMW] || !settings->with[GPT_MUON]) {
+        snprintf(title, sizeof title, "Training with %s",
+                 gpt_kind_names[settings->with[GPT_MUON] ? GPT_MUON : GPT_ADAMW]);
+    } else if (gpt_reached(trainer, GPT_MUON, &reached) && reached < trainer->step) {
+        snprintf(title, sizeof title, "Muon gets where AdamW ends in %.0f %% of the steps",
+                 100 * (double)reached / (double)trainer->step);
+    } else {
+        snprintf(title, sizeof title, "Muon and AdamW side by side");
+    }
+    svg_text(out, 34, 46, SVG_TITLE, SVG_START, NULL, title);
     svg_text(out, 34, 70, SVG_SUBTITLE, SVG_START, NULL, subtitle);
     svg_text(out, 34, HEIGHT - 16, SVG_CAPTION, SVG_START, NULL, caption);
 }
