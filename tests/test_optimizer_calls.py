@@ -473,12 +473,14 @@ def test_flops_are_those_of_the_forms():
     opt = Optimizer(make_options(form="standard"))
     opt.add("w", store("f32", np.zeros((8, 24))))
     opt.add("qkv", store("f32", np.zeros((24, 8))), layout=layouts.row_blocks(sizes=(8, 12, 4)))
+    opt.add("experts", store("f32", np.zeros((3, 8, 24))), layout=layouts.experts())
 
     def standard(m, n):
         return 5 * (3 * n / m + 1) * m**3
     assert opt.report(0).flops == pytest.approx(standard(8, 24), rel=0.15)
     assert opt.report(1).flops == pytest.approx(
         standard(8, 8) + standard(8, 12) + standard(4, 8), rel=0.15)
+    assert opt.report(2).flops == 3 * opt.report(0).flops
 
 
 def test_find_and_numbers():
