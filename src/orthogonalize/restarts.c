@@ -21,6 +21,8 @@
  * run.
  */
 #include <math.h>
+#include <pthread.h>
+#include <string.h>
 
 #include "coefficients/coefficients.h"
 #include "orthogonalize/plan.h"
@@ -238,7 +240,7 @@ static double improve(const double (*table)[3], int steps, double unit, const ya
     return best;
 }
 
-void mu_choose_restarts(const double (*table)[3], int steps, double unit, bool *restart)
+static void search(const double (*table)[3], int steps, double unit, bool *restart)
 {
     /* Ratios hardly depend on the unit, but whether a negative eigenvalue gets out of
      * hand does, and real shifts are a few units. */
@@ -261,5 +263,62 @@ void mu_choose_restarts(const double (*table)[3], int steps, double unit, bool *
     }
     for (int count = 2; left > 1 && count < steps; count++) {
         left = improve(table, steps, unit, &y, 1, restart);
+    }
+}
+
+/* ---- what was found before ---- */
+
+/* A search takes a fraction of a millisecond and more, and every plan of a model asks for
+ * the same: the last few answers are kept. Nobody waits for them: who finds them in use,
+ * which in a forked child may be forever, searches. */
+enum { KEPT = 8 };
+
+typedef struct answer {
+    int steps; /* 0: empty */
+    double unit;
+    double table[MUONIUM_MAX_STEPS][3];
+    bool restart[MUONIUM_MAX_STEPS];
+} answer;
+
+static answer kept[KEPT];
+static unsigned next_kept;
+static pthread_mutex_t kept_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static bool recall(const double (*table)[3], int steps, double unit, bool *restart)
+{
+    bool found = false;
+    if (pthread_mutex_trylock(&kept_lock) != 0) {
+        return false;
+    }
+    for (int i = 0; i < KEPT && !found; i++) {
+        size_t bytes = (size_t)steps * sizeof table[0];
+        found = kept[i].steps == steps && kept[i].unit == unit &&
+                memcmp(kept[i].table, table, bytes) == 0;
+        if (found) {
+            memcpy(restart, kept[i].restart, sizeof kept[i].restart);
+        }
+    }
+    pthread_mutex_unlock(&kept_lock);
+    return found;
+}
+
+static void keep(const double (*table)[3], int steps, double unit, const bool *restart)
+{
+    if (pthread_mutex_trylock(&kept_lock) != 0) {
+        return;
+    }
+    answer *place = &kept[next_kept++ % KEPT];
+    place->steps = steps;
+    place->unit = unit;
+    memcpy(place->table, table, (size_t)steps * sizeof table[0]);
+    memcpy(place->restart, restart, sizeof place->restart);
+    pthread_mutex_unlock(&kept_lock);
+}
+
+void mu_choose_restarts(const double (*table)[3], int steps, double unit, bool *restart)
+{
+    if (!recall(table, steps, unit, restart)) {
+        search(table, steps, unit, restart);
+        keep(table, steps, unit, restart);
     }
 }
