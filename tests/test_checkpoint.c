@@ -54,6 +54,31 @@ static void test_load_of_an_unstepped_state(void **state)
     model_destroy(&b);
 }
 
+/* A master copy that is still to come, after steps too, is a state like any other. */
+static void test_master_that_is_still_to_come(void **state)
+{
+    muonium_options options = configure(&(configuration){"", NULL, use_master});
+    muonium_state taken;
+    model a, b;
+    (void)state;
+    assert_ok(model_create(&a, &options, 3, 4));
+    assert_ok(model_create(&b, &options, 3, 4));
+    assert_ok(model_steps(&a, 0, 2));
+    assert_ok(model_steps(&b, 0, 1));
+    assert_ok(muonium_state_of(a.optimizer, 0, &taken));
+    taken.master = NULL;
+    assert_ok(muonium_set_state(a.optimizer, 0, &taken));
+    bytes saved = model_state(&a);
+    assert_ok(model_load(&b, &saved));
+    memcpy(b.data, a.data, sizeof a.data);
+    assert_ok(model_steps(&a, 2, 4));
+    assert_ok(model_steps(&b, 2, 4));
+    assert_memory_equal(a.data, b.data, sizeof a.data);
+    bytes_free(&saved);
+    model_destroy(&a);
+    model_destroy(&b);
+}
+
 /* ---- another process ---- */
 
 static char directory[64];
@@ -390,7 +415,7 @@ static void test_metadata(void **state)
     text = muonium_reader_metadata(reader, "muonium.group.1");
     assert_memory_equal(text, "recipe=fp16 ", 12);
     assert_string_equal(muonium_reader_metadata(reader, "muonium.parameter.ln.bias"),
-                        "route=adam steps=2 group=1 reason=name_pattern:bias");
+                        "route=adam steps=2 group=1 master=no reason=name_pattern:bias");
     assert_true(muonium_is_checkpoint(reader));
     assert_ok(muonium_verify(reader, &info));
     assert_int_equal(info.format, 1);
@@ -509,6 +534,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_round_trip),
         cmocka_unit_test(test_load_of_an_unstepped_state),
+        cmocka_unit_test(test_master_that_is_still_to_come),
         cmocka_unit_test(test_resume_in_another_process),
         cmocka_unit_test(test_momentum_conventions),
         cmocka_unit_test(test_momentum_types),

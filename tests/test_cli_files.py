@@ -1,4 +1,5 @@
-"""muonium step, route, inspect and orthogonalize on safetensors files."""
+"""muonium step, route, inspect and orthogonalize on safetensors files. The command is that of
+MUONIUM_BUILD_DIR, by default build/ of the source tree."""
 
 import json
 import os

@@ -155,11 +155,13 @@ static muonium_status take_parameter(loading *l, size_t index, const mu_record *
     muonium_status status = MUONIUM_OK;
     bool complete = true;
     double factor = 1;
-    /* Before its first step a parameter has no master copy to save. */
-    bool no_master = record->steps == 0;
+    /* Before its first step a parameter has no master copy to lose. */
+    bool no_master = record->steps == 0 || record->master_later, restart = false;
     for (size_t k = 0; status == MUONIUM_OK && k < count; k++) {
         status = find_entry(l, p, arrays[k].kind, &entries[k]);
-        if (!entries[k] && !(arrays[k].kind == MU_STATE_MASTER && no_master)) {
+        if (!entries[k] && arrays[k].kind == MU_STATE_MASTER && no_master) {
+            restart = true;
+        } else if (!entries[k]) {
             miss(l, p, arrays[k].kind);
             complete = complete && !is_essential(arrays[k].kind);
         }
@@ -173,7 +175,7 @@ static muonium_status take_parameter(loading *l, size_t index, const mu_record *
         }
     }
     l->incoming.parameters[index] = (mu_incoming_parameter){
-        .matched = complete, .steps = record->steps, .restart_master = no_master};
+        .matched = complete, .steps = record->steps, .restart_master = restart};
     l->report.matched += complete;
     return status;
 }

@@ -113,9 +113,11 @@ static muonium_status describe_parameters(const saving *s, muonium_writer *write
     for (size_t i = 0; status == MUONIUM_OK && i < s->optimizer->count; i++) {
         const mu_parameter *p = s->optimizer->parameters[i];
         char numbers[96];
-        snprintf(numbers, sizeof numbers,
-                 "route=%s steps=%" PRIu64 " group=%zu reason=", p->muon ? "muon" : "adam",
-                 p->steps, group_number(s->optimizer, p->group));
+        snprintf(numbers, sizeof numbers, "route=%s steps=%" PRIu64 " group=%zu master=%s reason=",
+                 p->muon ? "muon" : "adam", p->steps, group_number(s->optimizer, p->group),
+                 !p->master      ? "no"
+                 : p->has_master ? "yes"
+                                 : "later");
         record->count = 0;
         if (!mu_join(key, MU_KEY_PARAMETER, p->name, "") ||
             !mu_text_reserve(record, sizeof numbers)) {

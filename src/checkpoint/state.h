@@ -16,7 +16,7 @@
  *     muonium.step              steps that the optimizer took
  *     muonium.counters          matrices=N skipped=N rescued=N zero=N
  *     muonium.group.K           recipe=... lr=... and so on: all options
- *     muonium.parameter.NAME    route=muon|adam steps=N group=K reason=...
+ *     muonium.parameter.NAME    route=muon|adam steps=N group=K master=no|yes|later reason=...
  *     muonium.crc32c.TENSOR     8 lower-case hexadecimal digits
  *     muonium.header_crc32c     the seal, see safetensors.h; in every version of the format
  */
@@ -112,6 +112,7 @@ void mu_compare_options(const char *saved, const char *current, mu_report_differ
 typedef struct mu_record {
     bool muon;
     uint64_t steps;
+    bool master_later; /* its master copy is still to be taken from the parameter */
     const char *group; /* the options of its group, as text */
 } mu_record;
 

@@ -96,20 +96,27 @@ muonium_status mu_read_counters(const muonium_reader *reader, muonium_counters *
     return status;
 }
 
-static bool parse_record(const muonium_reader *reader, const char *text, mu_record *record)
+/* Whether the value under a name is this one. */
+static bool field_is(const char *text, const char *name, const char *value)
 {
     size_t length = 0;
+    const char *found = mu_find_value(text, name, &length);
+    return found != NULL && length == strlen(value) && memcmp(found, value, length) == 0;
+}
+
+static bool parse_record(const muonium_reader *reader, const char *text, mu_record *record)
+{
     uint64_t group;
     char key[sizeof MU_KEY_GROUP + 20];
-    const char *route = mu_find_value(text, "route", &length);
-    bool muon = route != NULL && length == 4 && memcmp(route, "muon", 4) == 0;
-    bool adam = route != NULL && length == 4 && memcmp(route, "adam", 4) == 0;
-    if (!(muon || adam) || !field_count(text, "steps", &record->steps) ||
-        !field_count(text, "group", &group)) {
+    record->muon = field_is(text, "route", "muon");
+    record->master_later = field_is(text, "master", "later");
+    if (!(record->muon || field_is(text, "route", "adam")) ||
+        !(record->master_later || field_is(text, "master", "yes") ||
+          field_is(text, "master", "no")) ||
+        !field_count(text, "steps", &record->steps) || !field_count(text, "group", &group)) {
         return false;
     }
     snprintf(key, sizeof key, MU_KEY_GROUP "%" PRIu64, group);
-    record->muon = muon;
     record->group = muonium_reader_metadata(reader, key);
     return record->group != NULL;
 }
