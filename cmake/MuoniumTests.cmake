@@ -28,8 +28,9 @@ endfunction()
 
 # ---- C ----
 
-add_library(muonium-test OBJECT tests/test.c)
-target_include_directories(muonium-test PRIVATE include)
+add_library(muonium-test OBJECT tests/test.c tests/spectra.c)
+target_include_directories(muonium-test PRIVATE include src)
+target_include_directories(muonium-test SYSTEM PRIVATE ${LAPACKE_INCLUDE_DIR})
 target_link_libraries(muonium-test PRIVATE muonium-flags PkgConfig::CMOCKA)
 
 # What the tests of kernels and products share. It contains kernels for

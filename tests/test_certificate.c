@@ -1,0 +1,264 @@
+/*
+ * test_certificate.c: what a result says about itself, and the guard against
+ * singular values that the polynomials would send away.
+ */
+#include "test.h"
+
+#include <math.h>
+
+#include "spectra.h"
+
+enum { ROWS = 18, COLS = 40, COUNT = ROWS * COLS };
+
+static muonium_plan_options options_for(const char *preset, int steps)
+{
+    muonium_plan_options options;
+    muonium_plan_options_init(&options);
+    options.coefficients = preset;
+    options.steps = steps;
+    return options;
+}
+
+static void table_of(const muonium_plan_options *options, double (*table)[3])
+{
+    muonium_plan *plan;
+    muonium_plan_info info;
+    muonium_shape shape = {1, ROWS, COLS};
+    muonium_plan_options plain = *options;
+    plain.form = MUONIUM_FORM_STANDARD; /* the quickest to plan */
+    assert_ok(muonium_plan_create(shape, &plain, &plan));
+    assert_ok(muonium_plan_describe(plan, &info));
+    muonium_plan_destroy(plan);
+    memcpy(table, info.table, (size_t)options->steps * sizeof *table);
+}
+
+/* ---- deviation and bound ---- */
+
+/* Run, and compare deviation with that of the reference before the last step, and
+ * bound with the true distance of the result. */
+static void check_certificate(const char *name, const double *x, muonium_plan_options options)
+{
+    double y[COUNT], divided[COUNT], table[MUONIUM_MAX_STEPS][3];
+    muonium_certificate certificate;
+    spectra_run(&options, options.precision == MUONIUM_F64 ? MUONIUM_F64 : MUONIUM_F32, ROWS, COLS,
+                x, y, &certificate);
+    table_of(&options, table);
+    const double(*rows)[3] = (const double(*)[3])table;
+    bool by_rows = options.normalization == MUONIUM_NORM_AOL;
+    memcpy(divided, x, sizeof divided);
+    if (by_rows) {
+        divide_rows(divided, ROWS, COLS);
+    }
+    decomposition d = decompose(divided, ROWS, COLS);
+    double divisor = by_rows ? 1 : certificate.divisor, sum = 0;
+    for (size_t l = 0; l < d.count; l++) {
+        double value = composed(rows, options.steps - 1, d.sigma[l] / divisor);
+        sum += (1 - value * value) * (1 - value * value);
+    }
+    decomposition_free(&d);
+    double rounding = 32 * spectra_unit(options.precision) * amplification(rows, options.steps);
+    double distance = distance_from_orthogonal(y, ROWS, COLS);
+    bool same = certificate.rescued > 0 ||
+                fabs(certificate.deviation - sqrt(sum)) <= rounding * (1 + sqrt(sum));
+    bool covered = certificate.bound >= distance * (1 - rounding) - rounding;
+    if (!same || !covered || certificate.outcome != MUONIUM_ORTHOGONALIZED) {
+        print_error("%s, %s, precision %d, form %d, normalization %d, %d steps: deviation %.9g "
+                    "(%.9g expected), bound %.9g on a distance of %.9g, rescued %d\n",
+                    name, options.coefficients ? options.coefficients : "default",
+                    (int)options.precision, (int)options.form, (int)options.normalization,
+                    options.steps, certificate.deviation, sqrt(sum), certificate.bound, distance,
+                    certificate.rescued);
+        fail();
+    }
+    assert_true(options.normalization == MUONIUM_NORM_NONE || options.table != NULL ||
+                certificate.rescued == 0);
+}
+
+static void certificates_hold_on_every_spectrum(void **state)
+{
+    (void)state;
+    test_rng rng = test_rng_start("certificates");
+    const int steps[] = {1, 2, 5, 8};
+    for (const spectrum *kind = spectra; kind->fill; kind++) {
+        double x[COUNT];
+        spectra_draw(kind, &rng, ROWS, COLS, x);
+        spectra_round(MUONIUM_F32, x, COUNT);
+        for (int preset = -1; preset < 0 || muonium_preset_name(preset) != NULL; preset++) {
+            const char *name = preset < 0 ? NULL : muonium_preset_name(preset);
+            bool needs_rows = name && strcmp(name, "aol") == 0;
+            for (int c = 0; c < 4 * 2 * 2 * 4; c++) {
+                muonium_plan_options options = options_for(name, steps[c / 16]);
+                options.normalization = (muonium_normalization)(c % 4);
+                options.precision = c / 4 % 2 ? MUONIUM_F64 : MUONIUM_F32;
+                options.form = c / 8 % 2 ? MUONIUM_FORM_GRAM : MUONIUM_FORM_STANDARD;
+                if (!needs_rows || options.normalization == MUONIUM_NORM_AOL) {
+                    check_certificate(kind->name, x, options);
+                }
+            }
+        }
+    }
+}
+
+/* Tables that nobody would choose: the bound must hold all the same. */
+static void bounds_hold_for_random_tables(void **state)
+{
+    (void)state;
+    test_rng rng = test_rng_start("random tables");
+    size_t count = 0;
+    while (spectra[count].fill) {
+        count++;
+    }
+    for (int round = 0; round < 400; round++) {
+        double x[COUNT], table[3][3];
+        for (int t = 0; t < 3; t++) {
+            table[t][0] = test_uniform(&rng, 0.5, 4);
+            table[t][1] = test_uniform(&rng, -4, 1);
+            table[t][2] = test_uniform(&rng, -1, 2);
+        }
+        const spectrum *kind = &spectra[test_below(&rng, count)];
+        spectra_draw(kind, &rng, ROWS, COLS, x);
+        spectra_round(MUONIUM_F32, x, COUNT);
+        muonium_plan_options options = options_for(NULL, 1 + (int)test_below(&rng, 3));
+        options.table = (const double(*)[3])table;
+        options.table_rows = 3;
+        options.precision = MUONIUM_F64;
+        options.normalization = (muonium_normalization)test_below(&rng, 4);
+        check_certificate(kind->name, x, options);
+    }
+}
+
+/* ---- the guard ---- */
+
+typedef struct promise_breaker {
+    const char *name;
+    double most; /* of the singular values above 1 */
+    size_t many; /* how many of them */
+    double rest; /* the others */
+} promise_breaker;
+
+static const promise_breaker breakers[] = {
+    {"all far above", 30, ROWS, 0},          {"all a little above", 1.2, ROWS, 0},
+    {"one far above, rest small", 9, 1, .1}, {"one above, rest at 1", 1.5, 1, 1},
+    {"one above, rest at 0.9", 1.3, 1, .9},  {"one barely above, rest at 1", 1.05, 1, 1},
+    {"half above", 1.1, ROWS / 2, 1},
+};
+
+static void break_promise(const promise_breaker *breaker, test_rng *rng, double *x)
+{
+    double sigma[ROWS];
+    for (size_t l = 0; l < ROWS; l++) {
+        sigma[l] = l < breaker->many ? breaker->most : breaker->rest;
+    }
+    spectra_matrix(rng, sigma, ROWS, COLS, x);
+    spectra_round(MUONIUM_F32, x, COUNT);
+}
+
+static void broken_promises_are_rescued(void **state)
+{
+    (void)state;
+    test_rng rng = test_rng_start("guard");
+    for (size_t i = 0; i < sizeof breakers / sizeof breakers[0]; i++) {
+        for (int c = 0; c < 3 * 2 * 3; c++) {
+            double x[COUNT], y[COUNT], polar[COUNT];
+            break_promise(&breakers[i], &rng, x);
+            muonium_plan_options options = options_for(c % 3 ? NULL : "polar_express", 8);
+            options.normalization = MUONIUM_NORM_NONE;
+            options.precision = c / 3 % 2 ? MUONIUM_F64 : MUONIUM_F32;
+            options.form = (muonium_form)(c / 6);
+            muonium_certificate certificate;
+            spectra_run(&options, options.precision, ROWS, COLS, x, y, &certificate);
+            /* The polar factor U V^T, as the limit of sigma / sigma. */
+            decomposition d = decompose(x, ROWS, COLS);
+            for (size_t l = 0; l < d.count; l++) {
+                d.sigma[l] = 1;
+            }
+            decomposition_map(&d, 1, NULL, 0, polar);
+            decomposition_free(&d);
+            double error = relative_error(y, polar, COUNT);
+            double distance = distance_from_orthogonal(y, ROWS, COLS);
+            if (!(error < 0.1) || certificate.rescued < 1 ||
+                !(certificate.bound >= distance - 1e-5)) {
+                print_error("%s, form %d, precision %d: rescued %d, error %.3g, bound %.3g on a "
+                            "distance of %.3g\n",
+                            breakers[i].name, (int)options.form, (int)options.precision,
+                            certificate.rescued, error, certificate.bound, distance);
+                fail();
+            }
+        }
+    }
+}
+
+/* Nothing overflows, however large, and a promise kept is not interfered with. */
+static void guard_at_the_extremes(void **state)
+{
+    (void)state;
+    test_rng rng = test_rng_start("guard at the extremes");
+    double x[COUNT], y[COUNT], large[COUNT];
+    spectra_draw(&spectra[0], &rng, ROWS, COLS, x);
+    muonium_plan_options options = options_for(NULL, 8);
+    options.normalization = MUONIUM_NORM_NONE;
+    muonium_certificate certificate;
+    for (int power = 10; power <= 125; power += 23) {
+        for (size_t i = 0; i < COUNT; i++) {
+            large[i] = ldexp(x[i], power);
+        }
+        spectra_run(&options, MUONIUM_F32, ROWS, COLS, large, y, &certificate);
+        assert_true(certificate.rescued >= 1);
+        assert_true(distance_from_orthogonal(y, ROWS, COLS) < 0.1);
+    }
+    spectra_run(&options, MUONIUM_F32, ROWS, COLS, x, y, &certificate);
+    assert_int_equal(certificate.rescued, 0);
+    assert_true(certificate.divisor == 1);
+}
+
+/* ---- outcomes ---- */
+
+static void divisor_of_rows_is_the_largest_in_use(void **state)
+{
+    (void)state;
+    /* A zero row stays zero and divides nothing. */
+    const double x[2 * 3] = {.3, .2, .1, 0, 0, 0};
+    double y[2 * 3];
+    muonium_plan_options options = options_for("aol", 4);
+    options.normalization = MUONIUM_NORM_AOL;
+    options.precision = MUONIUM_F64;
+    muonium_certificate certificate;
+    spectra_run(&options, MUONIUM_F64, 2, 3, x, y, &certificate);
+    assert_true(fabs(certificate.divisor - sqrt(.14)) < 1e-12);
+    for (int j = 0; j < 3; j++) {
+        assert_true(y[3 + j] == 0);
+    }
+}
+
+static void zero_orthogonalizes_to_zero(void **state)
+{
+    (void)state;
+    for (int c = 0; c < 4 * 5 * 3; c++) {
+        muonium_plan_options options = options_for(NULL, 5);
+        options.precision = (muonium_dtype)(c % 4);
+        options.normalization = (muonium_normalization)(c / 4 % 5);
+        options.form = (muonium_form)(c / 20);
+        double x[COUNT] = {0}, y[COUNT];
+        x[7] = -0.0;
+        muonium_certificate certificate;
+        spectra_run(&options, MUONIUM_F32, ROWS, COLS, x, y, &certificate);
+        assert_int_equal(certificate.outcome, MUONIUM_ZERO);
+        assert_true(certificate.deviation == sqrt(ROWS) && certificate.bound == sqrt(ROWS));
+        for (size_t i = 0; i < COUNT; i++) {
+            assert_true(y[i] == 0 && !signbit(y[i]));
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(certificates_hold_on_every_spectrum),
+        cmocka_unit_test(bounds_hold_for_random_tables),
+        cmocka_unit_test(broken_promises_are_rescued),
+        cmocka_unit_test(guard_at_the_extremes),
+        cmocka_unit_test(divisor_of_rows_is_the_largest_in_use),
+        cmocka_unit_test(zero_orthogonalizes_to_zero),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
