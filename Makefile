@@ -5,17 +5,21 @@
 #   DESTDIR      staging directory put before PREFIX
 #   JOBS         parallel compilers and tests          (one per processor)
 #   FUZZ_SECONDS how long `make fuzz` runs each target (60)
+#   PYTHON       the Python of `make python`           (python3)
 #   CMAKE_FLAGS  more options, as -DMUONIUM_BLAS=ON
 #   CTEST_FLAGS  which tests to run, as -R pool
 #   DEMO_FLAGS   options of `make demo`, as "--steps 100"
+#   BENCH_FLAGS  options of `make bench`, as --gpt2
 
 BUILD ?= build
 PREFIX ?= /usr/local
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 FUZZ_SECONDS ?= 60
+PYTHON ?= python3
 CMAKE_FLAGS ?=
 CTEST_FLAGS ?=
 DEMO_FLAGS ?=
+BENCH_FLAGS ?=
 
 # The makefiles that CMake writes must not inherit from this one.
 CMAKE := env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL cmake
@@ -27,7 +31,7 @@ SANITIZED = -DMUONIUM_TESTS=ON -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS=-O1
 # addresses widely; where the system allows it, that is switched off for the tests.
 FIXED_ADDRESSES = $$(setarch -R true 2>/dev/null && echo setarch -R)
 
-.PHONY: all demo test sanitize fuzz coverage install format clean help
+.PHONY: all demo bench test sanitize fuzz coverage python install format clean help
 .NOTPARALLEL:
 
 all: ## Build the library and the command into build/ (the default)
@@ -37,6 +41,9 @@ all: ## Build the library and the command into build/ (the default)
 
 demo: all ## Train a small GPT with AdamW and with Muon: progress, table, demo.svg
 	@$(BUILD)/muonium demo $(DEMO_FLAGS)
+
+bench: all ## Measure products, orthogonalisations and the optimizer on this machine
+	@$(BUILD)/muonium bench $(BENCH_FLAGS)
 
 test: ## Build everything and run every test
 	@tools/install-deps test
@@ -66,6 +73,10 @@ coverage: ## Tell which share of each file the tests execute
 	@find build-coverage -name '*.gcda' -delete
 	@cd build-coverage && $(CTEST)
 	@tools/coverage build-coverage
+
+python: all ## Make the Python package importable from the checkout
+	@PYTHONPATH=python $(PYTHON) -c 'import muonium; print("muonium", muonium.__version__)'
+	@echo 'It is in $(CURDIR)/python: export PYTHONPATH="$(CURDIR)/python", or pip install .'
 
 install: all ## Install to PREFIX (/usr/local), below DESTDIR if given
 	@DESTDIR="$(DESTDIR)" $(CMAKE) --install $(BUILD)

@@ -44,3 +44,8 @@ install(FILES
     ${PROJECT_BINARY_DIR}/muonium-config-version.cmake
     DESTINATION ${package_dir})
 install(EXPORT muonium-targets NAMESPACE muonium:: DESTINATION ${package_dir})
+
+# pip: the library alone, inside the package. A wheel holds no symbolic links.
+install(FILES $<TARGET_FILE:muonium-shared> DESTINATION muonium
+    RENAME ${CMAKE_SHARED_LIBRARY_PREFIX}muonium${CMAKE_SHARED_LIBRARY_SUFFIX}
+    COMPONENT python EXCLUDE_FROM_ALL)

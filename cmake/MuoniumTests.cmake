@@ -89,8 +89,9 @@ endif()
 foreach(source ${python_tests})
     get_filename_component(name ${source} NAME)
     file(STRINGS ${source} uses_the_build LIMIT_COUNT 1 REGEX "MUONIUM_BUILD_DIR")
-    if(MUONIUM_SANITIZE AND NOT uses_the_build)
-        continue() # it tests the reference alone
+    file(STRINGS ${source} uses_torch LIMIT_COUNT 1 REGEX "^import torch|importorskip.*torch")
+    if(MUONIUM_SANITIZE AND (NOT uses_the_build OR uses_torch))
+        continue() # it tests the reference alone, or a framework that is not instrumented
     endif()
     muonium_add_test(${name} python ${MUONIUM_PYTHON} -m pytest -q -p no:cacheprovider ${source})
     set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT ${python_environment})

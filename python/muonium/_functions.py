@@ -1,0 +1,229 @@
+"""Functions of arrays and of shapes: orthogonalize, polar_express, presets, info, route."""
+
+import ctypes
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+
+from . import _library
+from ._arrays import F32, Array, array_of, dense_strides
+from ._handle import Handle, Report
+from ._library import OUTCOMES, Shape, View, library
+from ._options import make_options, refuse_unknown, set_option
+
+Triple = Tuple[float, float, float]
+Coefficients = Union[None, str, Triple, Sequence[Triple]]
+
+
+class Certificate(NamedTuple):
+    """A statement about one result that needs no reference to check."""
+
+    outcome: str      #: "orthogonalized", "zero", "skipped" or "propagated"
+    rescued: int      #: how often the blow-up guard rescaled
+    divisor: float    #: what the matrix was divided by
+    deviation: float  #: ||I - X X^T||_F before the last step
+    bound: float      #: an upper bound, up to rounding, on that of the result
+
+
+# ---- orthogonalisation ----
+
+
+def _walk(x, what, writable=False):
+    """(array, shape, strides) of x as one batch of matrices; None where the library cannot
+    walk a NumPy array as it lies, so that it must be copied."""
+    try:
+        array = array_of(x, what, writable)
+    except (TypeError, ValueError):
+        dtype, flags = getattr(x, "dtype", None), getattr(x, "flags", None)
+        odd = getattr(dtype, "kind", "") == "f" and dtype.itemsize <= 8  # only order or alignment
+        if odd and (flags.writeable or not writable):
+            return None
+        raise
+    if len(array.shape) < 2:
+        raise ValueError(f"{what} has shape {array.shape}: a matrix has two dimensions, a batch "
+                         "more")
+    batch, stride = 1, 0
+    for size, step in zip(reversed(array.shape[:-2]), reversed(array.strides[:-2])):
+        if size != 1 and batch > 1 and step != stride * batch:
+            if hasattr(x, "__array_interface__"):
+                return None
+            raise ValueError(f"{what} has strides {array.strides}: make it contiguous")
+        if size != 1:
+            stride = step if batch == 1 else stride
+            batch *= size
+    return array, (batch, *array.shape[-2:]), (stride, *array.strides[-2:])
+
+
+def _overlap(a, b):
+    """Whether arrays may share memory without being the same. Others than NumPy's are left
+    to the library to tell."""
+    import numpy
+
+    if not (isinstance(a, numpy.ndarray) and isinstance(b, numpy.ndarray)):
+        return False
+    same = (a.__array_interface__["data"][0] == b.__array_interface__["data"][0]
+            and a.strides == b.strides and a.dtype == b.dtype)
+    return numpy.may_share_memory(a, b) and not same
+
+
+def _packed(x):
+    import numpy
+
+    return numpy.array(x, dtype=x.dtype.newbyteorder("="), order="C")
+
+
+def orthogonalize(x: Any, *, steps: int = 5, coefficients: Coefficients = None,
+                  normalize: Optional[str] = None, eps: Optional[float] = None,
+                  eps_mode: Optional[str] = None, safety_factor: float = 1.0,
+                  precision: str = "f32", form: str = "auto", lower: Optional[float] = None,
+                  safety: Optional[float] = None, cushion: Optional[float] = None,
+                  nonfinite: str = "error", out: Any = None,
+                  return_certificate: bool = False) -> Any:
+    """The nearest (semi-)orthogonal matrix of x, or of each matrix of a batch.
+
+    x has two or more dimensions, the last two of which are matrices, and elements of
+    type float16, float32 or float64 (bfloat16 by DLPack); any strides. Shape and type of
+    the result are those of x.
+
+    steps          of the iteration, 1 to 64
+    coefficients   name of a preset (see presets), (a, b, c), or a list of those, the last
+                   repeated; None: Polar Express for so many steps with `lower`, `safety`
+                   and `cushion`, as polar_express
+    normalize      "frobenius" (default), "schatten", "aol", "spectral" or "none"
+    eps, eps_mode  "clamp" or "add" eps to the norm; by default neither, so that the result
+                   does not depend on the scale of x
+    safety_factor  times the norm
+    precision      of intermediates: "f32", "f64", "bf16" or "f16"
+    form           "auto", "standard" or "gram": how the same is evaluated
+    nonfinite      for matrices with NaN or infinity: "error" raises NonFiniteError and
+                   writes nothing; "skip" leaves zeros, or what out holds; "propagate" NaN
+    out            where the result goes, an array of the same shape; may be x itself
+
+    With return_certificate, a pair of the result and a Certificate, or a list of those for
+    a batch.
+    """
+    import numpy
+
+    if not hasattr(x, "__array_interface__") and not hasattr(x, "__dlpack__"):
+        x = numpy.asarray(x)
+    if eps is not None and eps_mode is None:
+        raise ValueError(f"eps is {eps} without an eps_mode: say whether to \"clamp\" or to \"add\"")
+    options = _library.plan_options()
+    for name, value in (("steps", steps), ("coefficients", coefficients),
+                        ("normalization", normalize), ("eps", eps), ("eps_mode", eps_mode),
+                        ("safety_factor", safety_factor), ("precision", precision),
+                        ("form", form), ("lower", lower), ("safety", safety),
+                        ("cushion", cushion), ("nonfinite", nonfinite)):
+        if value is not None:
+            set_option(options, name, value)
+    source = _walk(x, "x")
+    if source is None:
+        x = _packed(x)
+        source = _walk(x, "x")
+    array, sizes, _ = source
+    if out is not None and tuple(out.shape) != array.shape:
+        raise ValueError(f"out has shape {tuple(out.shape)}, x has {array.shape}: they must be "
+                         "equal")
+    target = out
+    if out is None:
+        target = numpy.zeros(array.shape, ("f4", "f8", "f4", "f2")[array.dtype])
+    place = _walk(target, "out", writable=True)
+    if place is None or _overlap(x, target):
+        target = _packed(target)
+        place = _walk(target, "out")
+    certificates = (_library.Certificate * sizes[0])()
+    if 0 not in sizes:
+        views = [View(a.address, a.dtype, *strides) for a, _, strides in (source, place)]
+        library.muonium_orthogonalize(Shape(*sizes), options, *views, certificates)
+    if out is not None and target is not out:
+        out[...] = target
+    result = target if out is None else out
+    if not return_certificate:
+        return result
+    made = [Certificate(OUTCOMES[c.outcome], c.rescued, c.divisor, c.deviation, c.bound)
+            for c in certificates]
+    return result, made[0] if len(array.shape) == 2 else made
+
+
+# ---- coefficients ----
+
+
+def _rows(steps, fill):
+    if not 1 <= steps <= 64:
+        raise ValueError(f"steps is {steps}: use 1 to 64")
+    table = (ctypes.c_double * 3 * steps)()
+    fill(table)
+    return [tuple(row) for row in table]
+
+
+def polar_express(steps: int, lower: float = 1e-3, safety: float = 1e-2,
+                  cushion: float = 0.02) -> List[Triple]:
+    """The `steps` quintics a s + b s^3 + c s^5, each optimal after the ones before, that
+    bring [lower, 1] closest to 1 (Polar Express, arXiv 2505.16932).
+
+    safety leaves room above 1 in every step but the last; cushion keeps early steps from
+    amplifying rounding. Right to 1e-12 relative.
+    """
+    return _rows(steps, lambda table: library.muonium_polar_express(steps, lower, safety, cushion,
+                                                                    table))
+
+
+def polar_cubic(steps: int, lower: float = 1e-3, safety: float = 1e-2) -> List[Triple]:
+    """The same with the optimal cubics (c = 0): one product less per step."""
+    return _rows(steps, lambda table: library.muonium_polar_cubic(steps, lower, safety, table))
+
+
+def presets() -> Dict[str, List[Triple]]:
+    """The published tables of coefficients by name; the last row repeats."""
+    tables = {}
+    for index, name in enumerate(_library.strings(library.muonium_preset_name)):
+        rows = library.muonium_preset_rows(index)
+        tables[name] = _rows(rows, lambda table, name=name, rows=rows: (
+            library.muonium_coefficients(name.encode(), rows, table)))
+    return tables
+
+
+def recipes() -> List[str]:
+    """The names of the recipes, the default one first."""
+    return list(_library.strings(library.muonium_recipe_name))
+
+
+# ---- the machine ----
+
+
+def info() -> Dict[str, Any]:
+    """Version and path of the library, its threads, and the kernels that it chose and why."""
+    cpu = _library.CpuInfo()
+    library.muonium_cpu(cpu)
+    return {"version": library.muonium_version().decode(), "library": _library.library_path,
+            "threads": library.muonium_threads(),
+            **{name: getattr(cpu, name).decode() for name, _ in cpu._fields_}}
+
+
+def set_threads(threads: int) -> None:
+    """Use so many threads from now on; 0 goes back to the default. Results do not change."""
+    library.muonium_set_threads(threads)
+
+
+def threads() -> int:
+    """The number of threads that the next call may use."""
+    return library.muonium_threads()
+
+
+# ---- routing ----
+
+
+def route(shapes: Mapping[str, Any], recipe: Optional[str] = None, **options: Any) -> List[Report]:
+    """What parameters of these names and shapes would get, and why: a dry run.
+
+    shapes maps names to shapes, or to arrays or tensors, of which only the shape is looked
+    at. Options are those of Optimizer.
+    """
+    refuse_unknown(options)
+    reports = []
+    for name, shape in shapes.items():
+        # One at a time, so that only the state of the largest is ever allocated. Memory
+        # that no step touches may be anywhere.
+        handle = Handle(make_options(recipe, options))
+        shape = tuple(getattr(shape, "shape", shape))
+        handle.add(name, Array(4096, F32, shape, dense_strides(shape), None), options)
+        reports.append(handle.report(0))
+    return reports

@@ -1,0 +1,108 @@
+"""An optimizer of the library, under the two classes that wrap it."""
+
+import array
+import ctypes
+import os
+from typing import Any, Dict, List, NamedTuple, Optional
+
+from . import _library
+from ._arrays import Array
+from ._library import FORMS, MAX_DIMS, Tensor, library
+from ._options import tensor_options
+
+
+class Report(NamedTuple):
+    """What a parameter gets, before or after any step."""
+
+    name: str
+    optimizer: str    #: "muon" or "adam"
+    reason: str       #: as "ok", "insufficient_dims", "name_pattern:*norm*"
+    matrices: int     #: orthogonalised per step
+    rows: int         #: of the first of them
+    cols: int
+    form: str         #: how it is evaluated
+    restarts: int
+    flops: float      #: per step, all matrices
+    state_bytes: int  #: momentum, moments, master copy
+    step_rms: float   #: root mean square of a step
+    lr: float         #: as in force
+    steps: int        #: taken by this parameter
+
+
+class Handle:
+    """Owns a muonium_optimizer; its parameters are known by their numbers."""
+
+    def __init__(self, options: _library.Options):
+        self._pointer = None
+        pointer = ctypes.c_void_p()
+        library.muonium_create(options, pointer)
+        self._pointer = pointer
+        self._length = 0
+
+    def __del__(self, destroy=library.muonium_destroy):
+        if self._pointer is not None:
+            destroy(self._pointer)
+
+    def __len__(self) -> int:
+        return self._length
+
+    def add_group(self, options: _library.Options) -> ctypes.c_void_p:
+        group = ctypes.c_void_p()
+        library.muonium_add_group(self._pointer, options, group)
+        return group
+
+    def add(self, name: Optional[str], data: Array, given: Dict[str, Any],
+            group: Optional[ctypes.c_void_p] = None, grad_strides: tuple = (),
+            f32_grad: bool = False) -> int:
+        """Add a parameter with the options that concern it; its number."""
+        if len(data.shape) > MAX_DIMS:
+            raise ValueError(f"{name or 'a parameter'} has {len(data.shape)} dimensions: at most "
+                             f"{MAX_DIMS}")
+        tensor = Tensor(name=None if name is None else name.encode(), dtype=data.dtype,
+                        ndim=len(data.shape), data=data.address, f32_grad=f32_grad)
+        tensor.shape[:len(data.shape)] = data.shape
+        tensor.strides[:len(data.shape)] = data.strides
+        tensor.grad_strides[:len(grad_strides)] = grad_strides
+        tensor_options(tensor, given)
+        library.muonium_add(self._pointer, tensor, group)
+        self._length += 1
+        return self._length - 1
+
+    def step(self, data: List[int], grads: List[int]) -> None:
+        """One step with parameters and gradients at these addresses; 0: no gradient."""
+        places, sources = array.array("Q", data), array.array("Q", grads)
+        library.muonium_step_at(self._pointer, places.buffer_info()[0], sources.buffer_info()[0],
+                                len(data))
+
+    def set(self, name: str, value: float, group: Optional[ctypes.c_void_p] = None) -> None:
+        """Change lr, weight_decay or momentum, of a group or of all."""
+        getattr(library, "muonium_set_" + name)(self._pointer, group, value)
+
+    def report(self, parameter: int) -> Report:
+        found = _library.ParameterReport()
+        library.muonium_report(self._pointer, parameter, found)
+        return Report(found.name.decode(), "muon" if found.muon else "adam", found.reason.decode(),
+                      found.matrices, found.rows, found.cols, FORMS[found.form], found.restarts,
+                      found.flops, found.state_bytes, found.step_rms, found.lr, found.steps)
+
+    def reports(self) -> List[Report]:
+        return [self.report(parameter) for parameter in range(self._length)]
+
+    def counters(self) -> Dict[str, Any]:
+        found = _library.Counters()
+        library.muonium_count(self._pointer, found)
+        return {name: getattr(found, name) for name, _ in found._fields_}
+
+    def state(self, parameter: int) -> _library.State:
+        found = _library.State()
+        library.muonium_state_of(self._pointer, parameter, found)
+        return found
+
+    def set_state(self, parameter: int, state: _library.State) -> None:
+        library.muonium_set_state(self._pointer, parameter, state)
+
+    def save(self, path: Any) -> None:
+        library.muonium_save(self._pointer, os.fsencode(path))
+
+    def load(self, path: Any) -> None:
+        library.muonium_load(self._pointer, os.fsencode(path))

@@ -1,0 +1,273 @@
+"""The shared library: where it is found, its structures and functions, its errors.
+
+Everything here mirrors muonium.h, field by field and name by name.
+"""
+
+import ctypes
+import ctypes.util
+import os
+import pathlib
+import sys
+from ctypes import POINTER, Structure, c_bool, c_char_p, c_double, c_int, c_size_t, c_void_p
+
+HEADER_VERSION = "0.1.0"  # of the muonium.h that this file mirrors
+
+# ---- errors ----
+
+
+class NonFiniteError(ArithmeticError):
+    """A NaN or infinity where the options ask for an error; nothing was changed."""
+
+
+class LibraryError(ImportError):
+    """The shared library cannot be used: not found, not loadable, or of another version."""
+
+
+EXCEPTIONS = {
+    1: ValueError,       # MUONIUM_INVALID
+    2: MemoryError,      # MUONIUM_NO_MEMORY
+    3: NonFiniteError,   # MUONIUM_NON_FINITE
+    4: ArithmeticError,  # MUONIUM_NOT_CONVERGED
+    5: OSError,          # MUONIUM_IO
+    6: ValueError,       # MUONIUM_FORMAT
+}
+
+
+def _check(status, function, arguments):
+    if status != 0:
+        message = library.muonium_last_error().decode("utf-8", "replace")
+        raise EXCEPTIONS.get(status, RuntimeError)(message)
+    return status
+
+
+# ---- enums: names in the order of their values ----
+
+DTYPES = ("f32", "f64", "bf16", "f16")
+OUTCOMES = ("orthogonalized", "zero", "skipped", "propagated")
+FORMS = ("auto", "standard", "gram")
+
+# ---- structures ----
+
+_table = POINTER(c_double * 3)
+
+
+class CpuInfo(Structure):
+    _fields_ = [(name, c_char_p) for name in ("isa", "kernel", "reason", "features")]
+
+
+class Shape(Structure):
+    _fields_ = [(name, c_size_t) for name in ("batch", "rows", "cols")]
+
+
+class View(Structure):
+    _fields_ = [("data", c_void_p), ("dtype", c_int), ("batch_stride", ctypes.c_ssize_t),
+                ("row_stride", ctypes.c_ssize_t), ("col_stride", ctypes.c_ssize_t)]
+
+
+class PlanOptions(Structure):
+    _fields_ = [("struct_size", c_size_t), ("steps", c_int), ("table", _table),
+                ("table_rows", c_size_t), ("coefficients", c_char_p), ("lower", c_double),
+                ("safety", c_double), ("cushion", c_double), ("normalization", c_int),
+                ("eps_mode", c_int), ("eps", c_double), ("safety_factor", c_double),
+                ("precision", c_int), ("form", c_int), ("nonfinite", c_int)]
+
+
+class Certificate(Structure):
+    _fields_ = [("outcome", c_int), ("rescued", c_int), ("divisor", c_double),
+                ("deviation", c_double), ("bound", c_double)]
+
+
+class Options(Structure):
+    _fields_ = [("struct_size", c_size_t), ("lr", c_double), ("weight_decay", c_double),
+                ("momentum", c_double), ("momentum_form", c_int), ("nesterov", c_bool),
+                ("nesterov_form", c_int), ("scale", c_int), ("scale_factor", c_double),
+                ("decay", c_int), ("spatial_normalize", c_bool), ("normuon", c_bool),
+                ("normuon_beta2", c_double), ("normuon_eps", c_double), ("steps", c_int),
+                ("table", _table), ("table_rows", c_size_t), ("coefficients", c_char_p),
+                ("lower", c_double), ("safety", c_double), ("cushion", c_double),
+                ("generated_rows", c_int), ("normalization", c_int), ("eps_mode", c_int),
+                ("eps", c_double), ("safety_factor", c_double), ("precision", c_int),
+                ("form", c_int), ("nonfinite", c_int), ("adam", c_int), ("adam_lr", c_double),
+                ("adam_lr_scale", c_double), ("adam_beta1", c_double), ("adam_beta2", c_double),
+                ("adam_eps", c_double), ("adam_weight_decay", c_double), ("route", c_int),
+                ("patterns", POINTER(c_char_p)), ("pattern_count", c_size_t),
+                ("min_dim", c_size_t), ("max_aspect", c_double), ("only_2d", c_bool),
+                ("layout_3d", c_int), ("state_dtype", c_int), ("master", c_bool),
+                ("stochastic_rounding", c_bool), ("seed", ctypes.c_uint64),
+                ("scratch_bytes", c_size_t), ("log", c_void_p), ("log_context", c_void_p)]
+
+
+MAX_DIMS = 8
+_Sizes = c_size_t * MAX_DIMS
+_Strides = ctypes.c_ssize_t * MAX_DIMS
+
+
+class Tensor(Structure):
+    _fields_ = [("name", c_char_p), ("dtype", c_int), ("ndim", c_size_t), ("shape", _Sizes),
+                ("data", c_void_p), ("grad", c_void_p), ("f32_grad", c_bool),
+                ("strides", _Strides), ("grad_strides", _Strides), ("layout", c_int),
+                ("out_axes", ctypes.c_uint32), ("in_axes", ctypes.c_uint32),
+                ("row_splits", POINTER(c_size_t)), ("row_split_count", c_size_t),
+                ("heads", c_size_t), ("route", c_int)]
+
+
+class ParameterReport(Structure):
+    _fields_ = [("name", c_char_p), ("muon", c_bool), ("reason", c_char_p),
+                ("matrices", c_size_t), ("rows", c_size_t), ("cols", c_size_t), ("form", c_int),
+                ("restarts", c_int), ("flops", c_double), ("state_bytes", c_size_t),
+                ("step_rms", c_double), ("lr", c_double), ("steps", ctypes.c_uint64)]
+
+
+class Counters(Structure):
+    _fields_ = [(name, ctypes.c_uint64)
+                for name in ("steps", "matrices", "skipped", "rescued", "zero")]
+    _fields_ += [(name, c_size_t) for name in ("muon", "adam", "state_bytes", "scratch_bytes")]
+    _fields_ += [("flops", c_double)]
+
+
+class State(Structure):
+    _fields_ = [("steps", ctypes.c_uint64), ("elements", c_size_t), ("momentum", c_void_p),
+                ("momentum_dtype", c_int), ("exp_avg", c_void_p), ("exp_avg_sq", c_void_p),
+                ("normuon", c_void_p), ("rows", c_size_t), ("master", c_void_p)]
+
+
+# ---- functions ----
+
+_optimizer, _group, _out = c_void_p, c_void_p, POINTER(c_void_p)
+
+# Those that return a status, which becomes an exception; and the others.
+_FALLIBLE = {
+    "set_threads": [c_int],
+    "cpu": [POINTER(CpuInfo)],
+    "polar_express": [c_int, c_double, c_double, c_double, _table],
+    "polar_cubic": [c_int, c_double, c_double, _table],
+    "coefficients": [c_char_p, c_int, _table],
+    "orthogonalize": [Shape, POINTER(PlanOptions), POINTER(View), POINTER(View),
+                      POINTER(Certificate)],
+    "options_init": [c_void_p, c_char_p],
+    "create": [POINTER(Options), _out],
+    "add_group": [_optimizer, POINTER(Options), _out],
+    "add": [_optimizer, POINTER(Tensor), _group],
+    "set_lr": [_optimizer, _group, c_double],
+    "set_weight_decay": [_optimizer, _group, c_double],
+    "set_momentum": [_optimizer, _group, c_double],
+    "step_at": [_optimizer, c_void_p, c_void_p, c_size_t],
+    "report": [_optimizer, c_size_t, POINTER(ParameterReport)],
+    "count": [_optimizer, POINTER(Counters)],
+    "state_of": [_optimizer, c_size_t, POINTER(State)],
+    "set_state": [_optimizer, c_size_t, POINTER(State)],
+    "save": [_optimizer, c_char_p],
+    "load": [_optimizer, c_char_p],
+}
+_OTHERS = {
+    "version": (c_char_p, []),
+    "last_error": (c_char_p, []),
+    "threads": (c_int, []),
+    "preset_name": (c_char_p, [c_int]),
+    "preset_rows": (c_int, [c_int]),
+    "recipe_name": (c_char_p, [c_int]),
+    "plan_options_init": (None, [c_void_p]),
+    "destroy": (None, [_optimizer]),
+}
+
+# ---- finding and loading ----
+
+_FILE = "libmuonium.dylib" if sys.platform == "darwin" else "libmuonium.so"
+
+
+def _candidates():
+    """Where the library may be, best first: pairs of a path and what it is."""
+    package = pathlib.Path(__file__).resolve().parent
+    yield package / _FILE, "inside the package"
+    checkout = package.parent.parent
+    if (checkout / "include" / "muonium.h").is_file():
+        yield checkout / "build" / _FILE, "built in the checkout (make python)"
+    found = ctypes.util.find_library("muonium")
+    if found:
+        yield pathlib.Path(found), "the system's"
+
+
+def _open():
+    """The library, loaded, and its path."""
+    chosen = os.environ.get("MUONIUM_LIBRARY")
+    if chosen:
+        try:
+            return ctypes.CDLL(chosen), chosen
+        except OSError as error:
+            raise LibraryError(f"MUONIUM_LIBRARY is {chosen!r}, which cannot be loaded: {error}; "
+                               "set it to the path of libmuonium, or unset it") from error
+    looked = []
+    for path, what in _candidates():
+        if path.is_absolute() and not path.is_file():
+            looked.append(f"  {path} ({what}): no such file")
+            continue
+        try:
+            return ctypes.CDLL(str(path)), str(path)
+        except OSError as error:
+            looked.append(f"  {path} ({what}): {error}")
+    raise LibraryError("\n".join([
+        "the shared library of Muonium was not found. Looked at:",
+        "  the environment variable MUONIUM_LIBRARY: not set", *looked,
+        "  the system's libraries (ldconfig): no libmuonium that loads",
+        "Run `make python` in the checkout, `pip install .`, or set MUONIUM_LIBRARY to its path."]))
+
+
+def _require_version(found, path):
+    """Before 1.0 a minor version may change the interface; from then on a major one."""
+    ours, theirs = HEADER_VERSION.split("."), found.split(".")
+    kept = 2 if ours[0] == "0" else 1
+    if theirs[:kept] != ours[:kept]:
+        raise LibraryError(f"{path} is Muonium {found}; this package needs {HEADER_VERSION} "
+                           f"(any {'.'.join(ours[:kept])}.x): install both from one source")
+
+
+def _load():
+    loaded, path = _open()
+    try:
+        loaded.muonium_version.restype = c_char_p
+        _require_version(loaded.muonium_version().decode(), path)
+        for name, arguments in _FALLIBLE.items():
+            function = getattr(loaded, "muonium_" + name)
+            function.restype, function.argtypes, function.errcheck = c_int, arguments, _check
+        for name, (result, arguments) in _OTHERS.items():
+            function = getattr(loaded, "muonium_" + name)
+            function.restype, function.argtypes = result, arguments
+    except AttributeError as error:
+        raise LibraryError(f"{path} is not the library that this package was made for: {error}; "
+                           "build both from one source") from error
+    return loaded, path
+
+
+library, library_path = _load()
+
+
+def filled(structure, initialize):
+    """A new options structure as the library's own initialiser fills it."""
+    # A later library may know more fields: it must not write beyond the memory.
+    memory = (ctypes.c_char * (ctypes.sizeof(structure) + 1024))()
+    initialize(memory)
+    options = structure.from_buffer_copy(memory)
+    if options.struct_size != ctypes.sizeof(structure):
+        raise LibraryError(f"{library_path} has {options.struct_size} bytes of options, this "
+                           f"package {ctypes.sizeof(structure)}: install both from one source")
+    return options
+
+
+def plan_options():
+    return filled(PlanOptions, library.muonium_plan_options_init)
+
+
+def options_of(recipe=None):
+    """The options of a recipe, by name."""
+    if recipe is not None and not isinstance(recipe, str):
+        raise TypeError(f"recipe is {recipe!r}: use a name")
+    name = None if recipe is None else recipe.encode()
+    return filled(Options, lambda memory: library.muonium_options_init(memory, name))
+
+
+def strings(function):
+    """The strings that a function of the library returns by index."""
+    index = 0
+    while (text := function(index)) is not None:
+        yield text.decode()
+        index += 1

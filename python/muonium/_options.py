@@ -1,0 +1,195 @@
+"""Options by keyword: the names of muonium.h, with strings for its enums.
+
+The keywords of torch.optim.Muon and of timm's Muon that mean the same are understood
+under their own names.
+"""
+
+import ctypes
+import difflib
+import operator
+
+from ._library import DTYPES, FORMS, Options, library, options_of
+
+CHOICES = {
+    "momentum_form": ("lerp", "sum", "ema_corrected"),
+    "nesterov_form": ("auto", "lerp", "sum"),
+    "scale": ("original", "match_rms_adamw", "rms_to_rms", "none"),
+    "decay": ("decoupled", "cautious", "independent"),
+    "normalization": ("frobenius", "schatten", "aol", "spectral", "none"),
+    "eps_mode": ("none", "clamp", "add"),
+    "precision": DTYPES,
+    "form": FORMS,
+    "nonfinite": ("error", "skip", "propagate"),
+    "adam": ("adamw", "nadamw", "by_nesterov"),
+    "route": ("auto", "muon", "adam"),
+    "layout": ("auto", "flatten", "spatial", "experts", "fan"),
+    "state_dtype": DTYPES,
+}
+CHOICES["layout_3d"] = CHOICES["layout"]
+
+# What others call these.
+ALIASES = {
+    "ns_steps": "steps",
+    "ns_coefficients": "coefficients",
+    "adjust_lr_fn": "scale",
+    "normalize": "normalization",
+    "normalize_spatial": "spatial_normalize",
+    "adamw_lr": "adam_lr",
+    "fallback_lr_scale": "adam_lr_scale",
+    "conv_mode": "layout",
+}
+LAYOUT_ALIASES = {"batched": "spatial"}  # of conv_mode
+
+# Options of a parameter, not of a group.
+OF_TENSORS = {"layout", "out_axes", "in_axes", "row_splits", "heads", "use_muon", "use_fallback"}
+
+# Keywords elsewhere that ask for nothing different here, unless set to something else.
+IMMATERIAL = {"use_addmm": (True, False), "verbose": (True, False), "capturable": (True, False),
+              "foreach": (None, True, False), "differentiable": (False,), "maximize": (False,),
+              "algo": ("muon",), "scale_eps": (False,)}
+
+_TYPES = {name: kind for name, kind in Options._fields_
+          if name not in ("struct_size", "table", "table_rows", "pattern_count", "log",
+                          "log_context")}
+KNOWN = {*_TYPES, *ALIASES, *OF_TENSORS, *IMMATERIAL, "betas"}
+
+
+def choice(name, value):
+    """The number of a named choice."""
+    names = CHOICES[name]
+    if isinstance(value, str) and value in names:
+        return names.index(value)
+    kind = ValueError if isinstance(value, str) else TypeError
+    raise kind(f"{name} is {value!r}: use one of {', '.join(names)}")
+
+
+def number(name, value, kind=float):
+    """A real or whole number, and nothing that only looks like one."""
+    try:
+        if isinstance(value, (str, bytes)):
+            raise TypeError
+        return operator.index(value) if kind is int else float(value)
+    except (TypeError, ValueError):
+        what = "a whole number" if kind is int else "a number"
+        raise TypeError(f"{name} is {value!r}: use {what}") from None
+
+
+def set_coefficients(options, value):
+    """The name of a preset, "generated", one (a, b, c) for all steps, or one for each."""
+    options.table, options.table_rows, options.coefficients = None, 0, None
+    if isinstance(value, str):
+        options.coefficients = None if value == "generated" else value.encode()
+        return
+    try:
+        rows = list(value)
+        rows = [rows] if rows and not hasattr(rows[0], "__len__") else rows
+        options.table = (ctypes.c_double * 3 * len(rows))(*[_triple(*row) for row in rows])
+        options.table_rows = len(rows)
+    except (TypeError, ValueError):
+        raise TypeError(f"coefficients is {value!r}: use the name of a preset, (a, b, c), or a "
+                        "list of those") from None
+
+
+def _triple(a, b, c):
+    return float(a), float(b), float(c)
+
+
+def set_patterns(options, value):
+    if isinstance(value, str):
+        raise TypeError(f"patterns is {value!r}: use a list of patterns")
+    patterns = [str(pattern).encode() for pattern in value]
+    options.patterns = (ctypes.c_char_p * max(1, len(patterns)))(*patterns)
+    options.pattern_count = len(patterns)
+
+
+def set_option(options, name, value):
+    """Set one field of a C structure of options, of either kind."""
+    if name == "coefficients":
+        set_coefficients(options, value)
+    elif name == "patterns":
+        set_patterns(options, value)
+    elif name in CHOICES:
+        setattr(options, name, choice(name, value))
+    elif _TYPES[name] is ctypes.c_double:
+        setattr(options, name, number(name, value))
+    elif _TYPES[name] is ctypes.c_bool:
+        if value not in (True, False):
+            raise TypeError(f"{name} is {value!r}: use True or False")
+        setattr(options, name, bool(value))
+    else:
+        whole = number(name, value, int)
+        if whole < 0:
+            raise ValueError(f"{name} is {whole}: use 0 or more")
+        setattr(options, name, whole)
+
+
+def refuse_unknown(names):
+    for name in names:
+        if name not in KNOWN:
+            close = difflib.get_close_matches(str(name), KNOWN, 1)
+            hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(sorted(KNOWN))}"
+            raise TypeError(f"unknown option {name!r}: {hint}")
+
+
+def make_options(recipe, given):
+    """The C structure for a recipe and options over it. None leaves the recipe's value.
+    What concerns single parameters is left to tensor_options."""
+    options = options_of(recipe)
+    for name, value in given.items():
+        if name in IMMATERIAL:
+            if value not in IMMATERIAL[name]:
+                raise ValueError(f"{name} is {value!r}: Muonium does not offer that")
+        elif name == "betas" and value is not None:
+            first, second = value
+            options.adam_beta1, options.adam_beta2 = number("betas", first), number("betas", second)
+        elif value is not None and name not in OF_TENSORS and ALIASES.get(name) != "layout":
+            set_option(options, ALIASES.get(name, name), value)
+    return options
+
+
+def route_of(given):
+    """What use_muon and use_fallback ask for."""
+    if given.get("use_fallback"):
+        return "adam"
+    use_muon = given.get("use_muon")
+    return given.get("route") or ("auto" if use_muon is None else "muon" if use_muon else "adam")
+
+
+def _mask(name, axes, ndim):
+    mask = 0
+    for axis in [axes] if isinstance(axes, int) else axes:
+        if not -ndim <= axis < ndim:
+            raise ValueError(f"{name} is {axes!r}: the parameter has {ndim} dimensions")
+        mask |= 1 << axis % ndim
+    return mask
+
+
+def tensor_options(tensor, given):
+    """Set what concerns a single parameter in its C structure."""
+    tensor.route = choice("route", route_of(given))
+    layout = given.get("layout")
+    if layout is None:
+        layout = given.get("conv_mode")
+        layout = LAYOUT_ALIASES.get(layout, layout)
+    if tensor.ndim >= 3 or given.get("layout") is not None:  # conv_mode is for convolutions
+        tensor.layout = choice("layout", layout or "auto")
+    tensor.heads = number("heads", given.get("heads") or 0, int)
+    tensor.out_axes = _mask("out_axes", given.get("out_axes") or (), tensor.ndim)
+    tensor.in_axes = _mask("in_axes", given.get("in_axes") or (), tensor.ndim)
+    splits = [number("row_splits", size, int) for size in given.get("row_splits") or ()]
+    if splits:
+        tensor.row_splits = (ctypes.c_size_t * len(splits))(*splits)
+        tensor.row_split_count = len(splits)
+
+
+def defaults_of(options):
+    """The options that torch.optim.Muon knows, as a recipe has them."""
+    coefficients = options.coefficients.decode() if options.coefficients else None
+    if coefficients is not None:
+        table = (ctypes.c_double * 3 * 2)()
+        library.muonium_coefficients(options.coefficients, 2, table)
+        if list(table[0]) == list(table[1]):  # one for all steps, as torch has it
+            coefficients = tuple(table[0])
+    return {"lr": options.lr, "weight_decay": options.weight_decay, "momentum": options.momentum,
+            "nesterov": options.nesterov, "ns_coefficients": coefficients, "eps": options.eps,
+            "ns_steps": options.steps}

@@ -1,0 +1,470 @@
+"""Muon for PyTorch, computed on the CPU.
+
+    optimizer = muonium.torch.Muon(model.named_parameters(), lr=1e-3)
+
+takes the place of torch.optim.AdamW or torch.optim.Muon: matrices get Muon, everything
+else AdamW, in one call of the library per step, whatever the number of parameters.
+"""
+
+import ctypes
+from collections import defaultdict
+from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple, Union
+
+import torch
+
+from ._arrays import BF16, F16, F32, Array, dense_strides
+from ._handle import Handle, Report
+from ._library import State, options_of
+from ._options import ALIASES, CHOICES, KNOWN, defaults_of, make_options, refuse_unknown
+
+__all__ = ["Muon"]
+
+_DTYPES = {torch.float32: F32, torch.bfloat16: BF16, torch.float16: F16}
+_STATE_DTYPES = {F32: torch.float32, BF16: torch.bfloat16}
+_stride, _numel, _data_ptr = torch.Tensor.stride, torch.Tensor.numel, torch.Tensor.data_ptr
+_SUM = CHOICES["momentum_form"].index("sum")
+
+# What is followed from step to step without making anything anew.
+_LIVE = ("lr", "weight_decay", "momentum")
+
+# Keys of a parameter's state, as torch and timm have them, and the library's names.
+_STATE_KEYS = {"momentum_buffer": "momentum", "exp_avg": "exp_avg", "exp_avg_sq": "exp_avg_sq",
+               "normuon": "normuon", "master": "master"}
+
+
+class Muon(torch.optim.Optimizer):
+    """Muon for matrices and AdamW for everything else.
+
+    params           tensors, (name, tensor) pairs such as model.named_parameters(), or dicts
+                     of parameter groups. Names help routing: embeddings, output heads, norms
+                     and biases go to AdamW by name.
+    lr, weight_decay, momentum, nesterov, ns_coefficients, eps, ns_steps, adjust_lr_fn
+                     as in torch.optim.Muon; None: the recipe's
+    recipe           one of muonium.recipes(); None: "torch", whose defaults are those of
+                     torch.optim.Muon
+    options          more of them, by the names of muonium.h: precision="f32", normuon=True,
+                     adam_lr_scale=0.1, betas=(0.9, 0.95), state_dtype="bf16", ...
+
+    A group may have any of these, and
+      use_muon       True or False: orders, where shape and name would decide
+      use_fallback   True: AdamW
+      layout, heads, row_splits, out_axes, in_axes
+                     how its tensors stand for matrices: heads=12 or row_splits=[768] * 3
+                     for fused projections, layout="experts" or "spatial" for batches
+
+    Parameters are CPU tensors, pinned ones included, of type float32, bfloat16 or float16,
+    with any strides; they are updated in place. Options in param_groups are followed from
+    step to step, so every lr scheduler works. state_dict has torch's form, and those of
+    torch.optim.Muon and of timm's Muon can be loaded.
+    """
+
+    def __init__(self, params: Iterable[Union[torch.Tensor, Tuple[str, torch.Tensor],
+                                              Dict[str, Any]]],
+                 lr: Union[None, float, torch.Tensor] = None,
+                 weight_decay: Optional[float] = None, momentum: Optional[float] = None,
+                 nesterov: Optional[bool] = None, ns_coefficients: Any = None,
+                 eps: Optional[float] = None, ns_steps: Optional[int] = None,
+                 adjust_lr_fn: Optional[str] = None, recipe: Optional[str] = None,
+                 **options: Any):
+        refuse_unknown(options)
+        given = {"lr": lr, "weight_decay": weight_decay, "momentum": momentum,
+                 "nesterov": nesterov, "ns_coefficients": ns_coefficients, "eps": eps,
+                 "ns_steps": ns_steps}
+        defaults = _recipe_defaults("torch" if recipe is None else recipe)
+        defaults.update({name: value for name, value in given.items() if value is not None})
+        defaults.update(options, adjust_lr_fn=adjust_lr_fn)
+        self._link: Optional[_Link] = None
+        self._state: Dict[Any, Any] = defaultdict(dict)
+        super().__init__(params, defaults)
+
+    # ---- groups ----
+
+    def add_param_group(self, param_group: Dict[str, Any]) -> None:
+        """Add a group of parameters, with options of its own."""
+        if not isinstance(param_group, dict):
+            raise TypeError(f"a parameter group is a dict, not {type(param_group).__name__}")
+        group = dict(param_group)
+        if group.get("recipe") is not None:
+            group = {**_recipe_defaults(group["recipe"]), **group}
+        params, names = _tensors_and_names(group["params"])
+        group["params"] = params
+        if names is not None:
+            group["param_names"] = names
+        super().add_param_group(group)
+        try:
+            _fix_adam_rate(group)
+            if self._link is None:
+                self._link = _Link(self.param_groups)
+            else:
+                self._link.add_group(group)
+        except BaseException:
+            self.param_groups.pop()
+            if self._link is not None and self.param_groups:
+                self._link = _Link(self.param_groups, self.state)
+            raise
+
+    # ---- the step ----
+
+    @torch.no_grad()
+    def step(self, closure: Optional[Callable[[], Any]] = None) -> Any:
+        """Update all parameters that have a gradient; the loss, if a closure computes it."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        if not self._link.follow(self.param_groups):
+            self._link = _Link(self.param_groups, self.state)
+        try:
+            self._link.step()
+        except _Restrided:
+            self._link = _Link(self.param_groups, self.state)
+            self._link.step()
+        return loss
+
+    # ---- state ----
+
+    @property
+    def state(self) -> Dict[Any, Any]:
+        """State by parameter, as torch has it. The tensors are the library's own memory."""
+        if self._link is not None and self._link.stepped:
+            self._state = self._link.state()
+        return self._state
+
+    @state.setter
+    def state(self, value: Dict[Any, Any]) -> None:
+        self._state = value
+
+    def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
+        """Go on from a state dict of this class, of torch.optim.Muon or of timm's Muon."""
+        own, saved = self.param_groups, state_dict["param_groups"]
+        merged = saved
+        if len(own) == len(saved):  # else the base class refuses
+            merged = [_merged(ours, theirs) for ours, theirs in zip(own, saved)]
+        before = self._link, self.state, own
+        try:
+            super().load_state_dict({"state": {}, "param_groups": merged})
+            by_number = dict(zip((n for group in saved for n in group["params"]),
+                                 (p for group in own for p in group["params"])))
+            incoming = {by_number[n]: entry for n, entry in state_dict["state"].items()
+                        if n in by_number}
+            for group, theirs in zip(self.param_groups, saved):
+                _fix_adam_rate(group)
+                if "recipe" not in theirs:
+                    _complete_foreign(group, incoming)
+            self._link = _Link(self.param_groups, incoming)
+        except BaseException:
+            self._link, self._state, self.param_groups = before
+            raise
+
+    def __getstate__(self) -> Dict[str, Any]:
+        return {"defaults": self.defaults, "state": self.state,
+                "param_groups": self.param_groups}
+
+    def __setstate__(self, state: Dict[str, Any]) -> None:
+        entries = state.get("state", {})
+        super().__setstate__({key: value for key, value in state.items() if key != "state"})
+        self._state = defaultdict(dict, entries)
+        if "defaults" in state:  # a pickle or a deep copy, not load_state_dict
+            self._link = _Link(self.param_groups, entries)
+
+    # ---- reports and files ----
+
+    def report(self) -> List[Report]:
+        """What every parameter gets, and why; before or after any step. Frozen parameters
+        are left out until they have a gradient."""
+        return self._link.handle.reports()
+
+    def counters(self) -> Dict[str, Any]:
+        """What has been done: steps, matrices, parameters skipped, bytes, flops per step."""
+        return self._link.handle.counters()
+
+    def save(self, path: Any) -> None:
+        """Write the state to a safetensors file that any language can read."""
+        self._link.handle.save(path)
+
+    def load(self, path: Any) -> None:
+        """Go on from a file of save()."""
+        self._link.handle.load(path)
+        self._link.stepped = True
+
+
+# ---- groups ----
+
+
+def _recipe_defaults(recipe):
+    return {**defaults_of(options_of(recipe)), "adjust_lr_fn": None, "recipe": recipe}
+
+
+def _tensors_and_names(params):
+    """The tensors of a group, each once, and their names, or None if they have none."""
+    if isinstance(params, torch.Tensor):
+        return [params], None
+    if isinstance(params, (set, frozenset)):
+        raise TypeError("parameters are given as a set, which has no order: use a list")
+    pairs, seen = [], set()
+    for item in params:
+        name, tensor = item if isinstance(item, tuple) else (None, item)
+        if not isinstance(tensor, torch.Tensor):
+            raise TypeError(f"parameters are tensors or (name, tensor) pairs, not {item!r}")
+        if id(tensor) not in seen:  # tied parameters are one
+            seen.add(id(tensor))
+            pairs.append((name, tensor))
+    names = [name for name, _ in pairs]
+    if any(name is None for name in names):
+        if any(name is not None for name in names):
+            raise ValueError("some parameters of a group have names and some have none")
+        names = None
+    return [tensor for _, tensor in pairs], names
+
+
+def _fix_adam_rate(group):
+    """Where AdamW has a rate of its own, make it a multiple of lr, so that it follows a
+    scheduler and survives saving in the middle of a schedule."""
+    options = make_options(group["recipe"], _given(group))
+    if options.adam_lr >= 0:
+        if options.lr == 0:
+            raise ValueError(f"lr is 0 and adam_lr is {options.adam_lr}: use adam_lr_scale")
+        group.pop("adamw_lr", None)
+        group.update(adam_lr=-1.0, adam_lr_scale=options.adam_lr / options.lr)
+
+
+def _merged(ours, theirs):
+    """A group with what was saved, whatever each side calls it; names are the model's."""
+    said = {ALIASES.get(key, key) for key, value in theirs.items() if value is not None}
+    kept = {key: value for key, value in ours.items() if ALIASES.get(key, key) not in said}
+    names = {"param_names": ours["param_names"]} if "param_names" in ours else {}
+    return {**theirs, **kept, **names, "params": theirs["params"]}
+
+
+def _given(group):
+    return {key: value for key, value in group.items() if key in KNOWN}
+
+
+def _complete_foreign(group, incoming):
+    """Others keep momentum as a running mean, and torch no count of its steps."""
+    steps = max([float(entry.get("step", 1)) for entry in incoming.values()], default=1)
+    options = make_options(group["recipe"], _given(group))
+    for p in group["params"]:
+        if p in incoming:
+            entry = dict(incoming[p])
+            entry.setdefault("step", steps)
+            if options.momentum_form == _SUM and "momentum_buffer" in entry:
+                entry["momentum_buffer"] = entry["momentum_buffer"] / (1 - options.momentum)
+            incoming[p] = entry
+
+
+# ---- the connection to the library ----
+
+
+class _Restrided(Exception):
+    """A parameter has other strides than before, as after to(memory_format=...)."""
+
+
+class _Link:
+    """The library's optimizer for some groups, with the state given.
+
+    The lists have an entry per parameter, by the library's numbers: what it and its
+    gradient must look like for their addresses to be all that a step needs.
+    """
+
+    def __init__(self, groups, state=None):
+        self.handle = Handle(make_options(groups[0]["recipe"], _given(groups[0])))
+        self.params: List[torch.Tensor] = []
+        self.names: List[str] = []
+        self.shapes: List[torch.Size] = []
+        self.strides: List[tuple] = []
+        self.grad_strides: List[tuple] = []
+        self.sizes: List[int] = []
+        self.dtypes: List[torch.dtype] = []
+        self.data: List[int] = []      # addresses in the last step
+        self.frozen: List[tuple] = []  # parameters to be added with their first gradient
+        self.groups: List[tuple] = []
+        self.stepped = False  # there may be state that Python has not seen
+        for group in groups:
+            self.add_group(group, state)
+
+    def add_group(self, group, state=None):
+        pointer = self.handle.add_group(make_options(group["recipe"], _given(group)))
+        index = len(self.groups)
+        self.groups.append((pointer, _live(group), _settled(group)))
+        names = group.get("param_names")
+        for i, p in enumerate(group["params"]):
+            name = names[i] if names else f"group {index}.{i}"
+            entry = state.get(p) if state else None
+            _refuse_foreign(p, name)
+            if p.requires_grad or p.grad is not None or entry:
+                self.add(p, name, group, pointer, entry)
+            else:
+                self.frozen.append((p, name, group, pointer))
+
+    def add(self, p, name, group, pointer, entry=None):
+        strides = p.grad.stride() if _is_dense(p.grad) else (
+            p.stride() if _is_packed(p) else dense_strides(p.shape))
+        array = Array(p.data_ptr(), _DTYPES[p.dtype], tuple(p.shape), p.stride(), p)
+        number = self.handle.add(name, array, _given(group), pointer, strides)
+        for entries, value in ((self.params, p), (self.names, name), (self.shapes, p.shape),
+                               (self.strides, p.stride()), (self.grad_strides, strides),
+                               (self.sizes, p.numel()), (self.dtypes, p.dtype)):
+            entries.append(value)
+        if entry:
+            self.set_state(number, entry)
+            self.stepped = True
+
+    def follow(self, groups):
+        """Hand on what has changed in the groups; False if that takes a new link."""
+        for group, (pointer, live, settled) in zip(groups, self.groups):
+            if _settled(group) != settled:
+                return False
+            for name in _LIVE:
+                value = float(group[name])
+                if value != live[name]:
+                    self.handle.set(name, value, pointer)
+                    live[name] = value
+        return True
+
+    def step(self):
+        if self.frozen:
+            thawed = [entry for entry in self.frozen if entry[0].grad is not None]
+            self.frozen = [entry for entry in self.frozen if entry[0].grad is None]
+            for entry in thawed:
+                self.add(*entry)
+        params = self.params
+        grads = [p.grad for p in params]
+        data = list(map(_data_ptr, params))
+        if self.as_expected(params, grads, data):
+            self.handle.step(data, list(map(_data_ptr, grads)))
+        else:
+            grads = [g if g is None else self.fitting(i, g) for i, g in enumerate(grads)]
+            self.handle.step(data, [0 if g is None else _data_ptr(g) for g in grads])
+        self.data = data
+        self.stepped = True
+
+    def as_expected(self, params, grads, data):
+        """Whether all have a gradient, and nothing has changed but addresses. Whole lists are
+        compared, since a step with many small parameters spends its time here."""
+        try:
+            return (list(map(_stride, grads)) == self.grad_strides
+                    and list(map(_stride, params)) == self.strides
+                    and [p.shape for p in params] == self.shapes
+                    and list(map(_numel, grads)) == self.sizes
+                    and [g.dtype for g in grads] == self.dtypes
+                    # Another type or device is another place.
+                    and (data == self.data or ([p.dtype for p in params] == self.dtypes
+                                               and all([p.is_cpu for p in params]))))
+        except (RuntimeError, TypeError):  # a sparse gradient, or none
+            return False
+
+    def fitting(self, i, g):
+        """A gradient that the library can read where it was told to look, or an error."""
+        p, name, shape, dtype = self.params[i], self.names[i], self.shapes[i], self.dtypes[i]
+        if p.shape != shape or p.dtype != dtype:
+            raise ValueError(f"{name} was {tuple(shape)} of {dtype} when the optimizer was made, "
+                             f"and is {tuple(p.shape)} of {p.dtype} now: make a new optimizer")
+        _refuse_foreign(p, name)
+        if not _is_dense(g):
+            raise TypeError(f"the gradient of {name} is {g.layout}: sparse gradients are not "
+                            "supported; make embeddings with sparse=False")
+        if g.shape != shape or g.dtype != dtype or not g.is_cpu:
+            raise ValueError(f"the gradient of {name} is {tuple(g.shape)} of {g.dtype} on "
+                             f"{g.device}, the parameter {tuple(shape)} of {dtype}: they must agree")
+        if p.stride() != self.strides[i]:
+            raise _Restrided
+        told = self.grad_strides[i]
+        if g.stride() == told:
+            return g
+        if all(a == b for a, b, size in zip(g.stride(), told, shape) if size != 1):
+            self.grad_strides[i] = g.stride()
+            return g
+        return torch.empty_strided(shape, told, dtype=dtype).copy_(g)
+
+    # ---- state ----
+
+    def state(self):
+        """State by parameter, for those that have taken a step."""
+        self.stepped = False
+        found = defaultdict(dict)
+        for number, p in enumerate(self.params):
+            state = self.handle.state(number)
+            if state.steps == 0:
+                continue
+            entry = {"step": torch.tensor(float(state.steps))}
+            for key, field in _STATE_KEYS.items():
+                address = getattr(state, field)
+                if address:
+                    shape = (state.rows,) if key == "normuon" else p.shape
+                    entry[key] = self.view(address, _dtype_of(field, state), shape)
+            found[p] = entry
+        return found
+
+    def view(self, address, dtype, shape):
+        """A tensor over memory of the library, which it keeps alive."""
+        count = shape.numel() if isinstance(shape, torch.Size) else shape[0]
+        size = torch.empty((), dtype=dtype).element_size()
+        memory = (ctypes.c_char * (count * size)).from_address(address)
+        memory.owner = self.handle
+        return torch.frombuffer(memory, dtype=dtype).reshape(shape)
+
+    def set_state(self, number, entry):
+        own, name = self.handle.state(number), self.names[number]
+        state = State(steps=int(float(entry.get("step", 1))), elements=own.elements,
+                      rows=own.rows, momentum_dtype=own.momentum_dtype)
+        needed = ["momentum_buffer"] if own.momentum else ["exp_avg", "exp_avg_sq"]
+        if any(not isinstance(entry.get(key), torch.Tensor) for key in needed):
+            raise ValueError(f"the state of {name} has {', '.join(map(str, entry))}: it needs "
+                             f"{' and '.join(needed)}; see report() for who gets Muon, and "
+                             "use_muon in a group to decide it")
+        kept = []
+        for key, field in _STATE_KEYS.items():
+            value = entry.get(key)
+            if isinstance(value, torch.Tensor):
+                shape = (own.rows,) if key == "normuon" else tuple(self.shapes[number])
+                if tuple(value.shape) != shape:
+                    raise ValueError(f"{key} of {name} has shape {tuple(value.shape)}: it must be "
+                                     f"{shape}")
+                value = value.detach().to("cpu", _dtype_of(field, own)).contiguous()
+                kept.append(value)
+                setattr(state, field, value.data_ptr())
+        self.handle.set_state(number, state)
+
+
+def _dtype_of(field, state):
+    return _STATE_DTYPES[state.momentum_dtype] if field == "momentum" else torch.float32
+
+
+def _live(group):
+    return {name: float(group[name]) for name in _LIVE}
+
+
+def _settled(group):
+    """The options that a change of which takes a new link."""
+    return {key: value for key, value in group.items() if key in KNOWN and key not in _LIVE}
+
+
+# ---- tensors ----
+
+
+def _refuse_foreign(p, name):
+    """A parameter must be host memory of a type that the library knows."""
+    if p.layout is not torch.strided:
+        raise TypeError(f"{name} is {p.layout}: parameters are dense tensors")
+    if not p.is_cpu:
+        raise ValueError(f"{name} is on {p.device}: Muonium computes on the CPU. Keep a copy of it "
+                         "there for the optimizer, as offloading tools do")
+    if p.dtype not in _DTYPES:
+        raise TypeError(f"{name} is {p.dtype}: parameters are float32, bfloat16 or float16")
+
+
+def _is_dense(g):
+    return g is not None and g.layout is torch.strided
+
+
+def _is_packed(p):
+    """No gaps and no overlaps in some order of dimensions: autograd then gives gradients
+    the parameter's own strides."""
+    step = 1
+    for size, stride in sorted(zip(p.shape, p.stride()), key=lambda pair: (pair[1], pair[0])):
+        if size != 1:
+            if stride != step:
+                return False
+            step *= size
+    return True
