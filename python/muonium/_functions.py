@@ -195,7 +195,7 @@ def info() -> Dict[str, Any]:
     library.muonium_cpu(cpu)
     return {"version": library.muonium_version().decode(), "library": _library.library_path,
             "threads": library.muonium_threads(),
-            **{name: getattr(cpu, name).decode() for name, _ in cpu._fields_}}
+            **{name: getattr(cpu, name).decode() for name, *_ in cpu._fields_}}
 
 
 def set_threads(threads: int) -> None:

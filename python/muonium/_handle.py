@@ -91,7 +91,7 @@ class Handle:
     def counters(self) -> Dict[str, Any]:
         found = _library.Counters()
         library.muonium_count(self._pointer, found)
-        return {name: getattr(found, name) for name, _ in found._fields_}
+        return {name: getattr(found, name) for name, *_ in found._fields_}
 
     def state(self, parameter: int) -> _library.State:
         found = _library.State()

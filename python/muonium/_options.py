@@ -48,7 +48,7 @@ IMMATERIAL = {"use_addmm": (True, False), "verbose": (True, False), "capturable"
               "foreach": (None, True, False), "differentiable": (False,), "maximize": (False,),
               "algo": ("muon",), "scale_eps": (False,)}
 
-_TYPES = {name: kind for name, kind in Options._fields_
+_TYPES = {name: kind for name, kind, *_ in Options._fields_
           if name not in ("struct_size", "table", "table_rows", "pattern_count", "log",
                           "log_context")}
 KNOWN = {*_TYPES, *ALIASES, *OF_TENSORS, *IMMATERIAL, "betas"}

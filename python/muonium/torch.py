@@ -58,8 +58,10 @@ class Muon(torch.optim.Optimizer):
     torch.optim.Muon and of timm's Muon can be loaded.
     """
 
-    def __init__(self, params: Iterable[Union[torch.Tensor, Tuple[str, torch.Tensor],
-                                              Dict[str, Any]]],
+    _link: Any = None  # a _Link, from the first group on
+
+    def __init__(self, params: Union[Iterable[torch.Tensor], Iterable[Tuple[str, torch.Tensor]],
+                                     Iterable[Dict[str, Any]]],
                  lr: Union[None, float, torch.Tensor] = None,
                  weight_decay: Optional[float] = None, momentum: Optional[float] = None,
                  nesterov: Optional[bool] = None, ns_coefficients: Any = None,
@@ -73,7 +75,6 @@ class Muon(torch.optim.Optimizer):
         defaults = _recipe_defaults("torch" if recipe is None else recipe)
         defaults.update({name: value for name, value in given.items() if value is not None})
         defaults.update(options, adjust_lr_fn=adjust_lr_fn)
-        self._link: Optional[_Link] = None
         self._state: Dict[Any, Any] = defaultdict(dict)
         super().__init__(params, defaults)
 
@@ -123,7 +124,7 @@ class Muon(torch.optim.Optimizer):
 
     # ---- state ----
 
-    @property
+    @property  # type: ignore[override]
     def state(self) -> Dict[Any, Any]:
         """State by parameter, as torch has it. The tensors are the library's own memory."""
         if self._link is not None and self._link.stepped:
