@@ -20,16 +20,16 @@
 /* Doubles in hexadecimal, which loses nothing. */
 #define SETTINGS(size, u64, x64)                                                                   \
     "version=1 layers=" size " width=" size " heads=" size " context=" size " vocabulary=" size    \
-    " sequences=" size " steps=" size " seed=" u64 " adamw=%d adamw_lr=%la muon=%d muon_lr=%la"    \
-    " text=" x64 " step=" size
+    " sequences=" size " steps=" size " seed=" u64 " adamw=%d adamw_lr=%la"                        \
+    " adamw_momentum=%la muon=%d muon_lr=%la muon_momentum=%la text=" x64 " step=" size
 
 static void format_settings(const gpt_trainer *trainer, char *text, size_t size)
 {
     const gpt_settings *s = &trainer->settings;
     snprintf(text, size, SETTINGS("%zu", "%" PRIu64, "%" PRIx64), s->shape.layers, s->shape.width,
              s->shape.heads, s->shape.context, s->shape.vocabulary, s->sequences, s->steps, s->seed,
-             s->with[GPT_ADAMW], s->lr[GPT_ADAMW], s->with[GPT_MUON], s->lr[GPT_MUON],
-             trainer->corpus->checksum, trainer->step);
+             s->with[GPT_ADAMW], s->lr[GPT_ADAMW], s->momentum[GPT_ADAMW], s->with[GPT_MUON],
+             s->lr[GPT_MUON], s->momentum[GPT_MUON], trainer->corpus->checksum, trainer->step);
 }
 
 /* A file may have been edited: what a training could not have is refused. */
@@ -49,14 +49,14 @@ static bool parse_settings(const char *text, gpt_saved *saved)
 {
     gpt_settings *s = &saved->settings;
     int with[GPT_KINDS] = {0}, used = 0;
-    const int fields =
-        sscanf(text, SETTINGS("%zu", "%" SCNu64, "%" SCNx64) "%n", &s->shape.layers,
-               &s->shape.width, &s->shape.heads, &s->shape.context, &s->shape.vocabulary,
-               &s->sequences, &s->steps, &s->seed, &with[GPT_ADAMW], &s->lr[GPT_ADAMW],
-               &with[GPT_MUON], &s->lr[GPT_MUON], &saved->text_checksum, &saved->step, &used);
+    const int fields = sscanf(
+        text, SETTINGS("%zu", "%" SCNu64, "%" SCNx64) "%n", &s->shape.layers, &s->shape.width,
+        &s->shape.heads, &s->shape.context, &s->shape.vocabulary, &s->sequences, &s->steps,
+        &s->seed, &with[GPT_ADAMW], &s->lr[GPT_ADAMW], &s->momentum[GPT_ADAMW], &with[GPT_MUON],
+        &s->lr[GPT_MUON], &s->momentum[GPT_MUON], &saved->text_checksum, &saved->step, &used);
     s->with[GPT_ADAMW] = with[GPT_ADAMW] != 0;
     s->with[GPT_MUON] = with[GPT_MUON] != 0;
-    return fields == 14 && text[used] == 0 && is_sound(saved);
+    return fields == 16 && text[used] == 0 && is_sound(saved);
 }
 
 /* ---- the arrays of a run ---- */

@@ -19,6 +19,7 @@ enum {
     SIZE,
     OPTIMIZER,
     LR,
+    MOMENTUM,
     SEED,
     DATA,
     SAMPLE,
@@ -38,7 +39,7 @@ static const option options[] = {
                .letter = 'n',
                .type = OPTION_INTEGER,
                .placeholder = "N",
-               .fallback = "400",
+               .fallback = "200",
                .least = 1,
                .most = 10000000,
                .help = "steps to train"},
@@ -58,6 +59,12 @@ static const option options[] = {
             .type = OPTION_TEXT,
             .placeholder = "RATE",
             .help = "learning rate, or AdamW's and Muon's as 0.006,0.02; without it, tuned ones"},
+    [MOMENTUM] = {.name = "momentum",
+                  .type = OPTION_TEXT,
+                  .placeholder = "M",
+                  .help =
+                      "momentum of Muon, beta1 of AdamW, or both as 0.9,0.95; without it, tuned "
+                      "ones"},
     [SEED] = {.name = "seed",
               .type = OPTION_INTEGER,
               .placeholder = "N",
@@ -106,7 +113,8 @@ static const option options[] = {
 };
 
 static const option_clash clashes[] = {
-    {RESUME, STEPS}, {RESUME, SIZE}, {RESUME, OPTIMIZER}, {RESUME, LR}, {RESUME, SEED},
+    {RESUME, STEPS}, {RESUME, SIZE},     {RESUME, OPTIMIZER},
+    {RESUME, LR},    {RESUME, MOMENTUM}, {RESUME, SEED},
 };
 
 /* What a run of the command holds, released in one place. */
@@ -137,7 +145,10 @@ static int read_settings(demo *d)
     settings->seed = (uint64_t)value[SEED].integer;
     settings->with[GPT_ADAMW] = value[OPTIMIZER].choice != MUON_ALONE;
     settings->with[GPT_MUON] = value[OPTIMIZER].choice != ADAMW_ALONE;
-    if (value[LR].given && !gpt_parse_lr(value[LR].text, settings, &what)) {
+    if ((value[LR].given &&
+         !gpt_parse_each(value[LR].text, "learning rate", 1000, settings, settings->lr, &what)) ||
+        (value[MOMENTUM].given && !gpt_parse_each(value[MOMENTUM].text, "momentum", 0.9999,
+                                                  settings, settings->momentum, &what))) {
         return message_usage(d->self->name, "%s", what.text);
     }
     return EXIT_OK;
@@ -250,6 +261,19 @@ static int save_and_stop(demo *d)
                           trainer->step, trainer->settings.steps, d->checkpoint);
 }
 
+static int explain_failure(const demo *d, muonium_status status, gpt_kind failed)
+{
+    const size_t step = d->trainer.step + 1;
+    if (status == MUONIUM_NON_FINITE) {
+        return message_failed(d->self->name,
+                              "%s diverged: in step %zu its gradients are no longer finite; try a "
+                              "smaller --lr",
+                              gpt_kind_names[failed], step);
+    }
+    return message_failed(d->self->name, "%s failed in step %zu: %s", gpt_kind_names[failed], step,
+                          muonium_last_error());
+}
+
 /* A line stays on the screen for every tenth of the steps. */
 static bool deserves_line(const gpt_trainer *trainer)
 {
@@ -282,10 +306,10 @@ static int train(demo *d)
             return save_and_stop(d);
         }
         gpt_kind failed;
-        if (gpt_trainer_step(trainer, &failed) != MUONIUM_OK) {
+        const muonium_status status = gpt_trainer_step(trainer, &failed);
+        if (status != MUONIUM_OK) {
             gpt_progress_clear(&progress);
-            return message_failed(d->self->name, "%s failed in step %zu: %s; try a smaller --lr",
-                                  gpt_kind_names[failed], trainer->step + 1, muonium_last_error());
+            return explain_failure(d, status, failed);
         }
     }
     gpt_progress_clear(&progress);

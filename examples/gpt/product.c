@@ -10,7 +10,7 @@
 
 #include "matmul/kernel.h"
 
-enum { PANELS_OF_A = 16, PANELS_OF_B = 8 }; /* of a block: scratch that stays in the L2 cache */
+enum { BLOCK = 2 * MU_BLOCK }; /* rows and columns of a block, whole panels of every kernel */
 
 struct gpt_machine {
     const mu_kernel *kernel;
@@ -38,8 +38,7 @@ muonium_status gpt_machine_create(gpt_machine **machine)
     }
     gpt_machine *made = malloc(sizeof *made);
     unsigned lanes = mu_pool_lanes();
-    size_t width = PANELS_OF_A * kernel->mr + PANELS_OF_B * kernel->nr;
-    size_t elements = mu_round_up(width * kernel->kc, MU_ALIGNMENT / sizeof(float));
+    size_t elements = 2 * BLOCK * kernel->kc; /* fits into a usual L2 cache */
     float *scratch = mu_alloc(lanes * elements * sizeof *scratch);
     if (made == NULL || scratch == NULL) {
         free(made);
@@ -76,7 +75,7 @@ static void multiply_block(const gpt_machine *machine, unsigned lane, const gpt_
     const mu_kernel *kernel = machine->kernel;
     const size_t mr = kernel->mr, nr = kernel->nr;
     float *packed_a = machine->scratch + lane * machine->scratch_per_lane;
-    float *packed_b = packed_a + PANELS_OF_A * mr * kernel->kc;
+    float *packed_b = packed_a + BLOCK * kernel->kc;
     for (size_t k0 = 0; k0 < p->k; k0 += kernel->kc) {
         const size_t k = least(kernel->kc, p->k - k0);
         for (size_t i = 0; i < rows; i += mr) {
@@ -130,33 +129,26 @@ static size_t pieces(size_t whole, size_t piece)
 
 void gpt_multiply(const gpt_machine *machine, const gpt_product *product)
 {
-    const mu_kernel *kernel = machine->kernel;
-    size_t panels_a = PANELS_OF_A, panels_b = PANELS_OF_B, blocks;
     /* Smaller blocks cost more packing, so only as small as it takes to occupy everyone. */
-    for (;;) {
-        blocks =
-            pieces(product->m, panels_a * kernel->mr) * pieces(product->n, panels_b * kernel->nr);
-        if (blocks >= 4 * (size_t)machine->lanes || machine->lanes == 1 || panels_a == 1) {
-            break;
-        }
-        if (panels_a > 2 * panels_b || panels_b == 1) {
-            panels_a /= 2;
-        } else {
-            panels_b /= 2;
-        }
+    const size_t mr = machine->kernel->mr, nr = machine->kernel->nr;
+    size_t rows = BLOCK, cols = BLOCK, enough = machine->lanes > 1 ? 4 * machine->lanes : 1;
+    while (pieces(product->m, rows) * pieces(product->n, cols) < enough &&
+           (rows > mr || cols > nr)) {
+        size_t *larger = rows > mr && (rows >= cols || cols <= nr) ? &rows : &cols;
+        const size_t panel = larger == &rows ? mr : nr;
+        *larger = mu_round_up(*larger / 2, panel);
     }
-    blocked work = {machine, product, panels_a * kernel->mr, panels_b * kernel->nr,
-                    pieces(product->n, panels_b * kernel->nr)};
+    const size_t across = pieces(product->n, cols), blocks = across * pieces(product->m, rows);
+    blocked work = {machine, product, rows, cols, across};
     mu_pool_run(multiply_task, &work, blocks, machine->lanes);
 }
 
 void gpt_multiply_alone(const gpt_machine *machine, unsigned lane, const gpt_product *product)
 {
-    const size_t rows = PANELS_OF_A * machine->kernel->mr, cols = PANELS_OF_B * machine->kernel->nr;
-    for (size_t i = 0; i < product->m; i += rows) {
-        for (size_t j = 0; j < product->n; j += cols) {
-            multiply_block(machine, lane, product, i, least(rows, product->m - i), j,
-                           least(cols, product->n - j));
+    for (size_t i = 0; i < product->m; i += BLOCK) {
+        for (size_t j = 0; j < product->n; j += BLOCK) {
+            multiply_block(machine, lane, product, i, least(BLOCK, product->m - i), j,
+                           least(BLOCK, product->n - j));
         }
     }
 }

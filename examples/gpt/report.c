@@ -39,8 +39,9 @@ void gpt_report_start(FILE *out, const gpt_trainer *trainer, const char *text)
     const gpt_settings *settings = &trainer->settings;
     const gpt_shape *shape = &settings->shape;
     char weights[32], bytes[32];
-    fprintf(out, "A GPT of %zu layers, width %zu, context %zu: %s weights.\n", shape->layers,
-            shape->width, shape->context, grouped(weights, gpt_weight_count(*shape)));
+    fprintf(out, "A GPT of %zu layer%s, width %zu, context %zu: %s weights.\n", shape->layers,
+            shape->layers == 1 ? "" : "s", shape->width, shape->context,
+            grouped(weights, gpt_weight_count(*shape)));
     fprintf(out, "Text: %s, %s characters, the last tenth for validation.\n", text,
             grouped(bytes, (double)trainer->corpus->count));
     fprintf(out, "%zu steps of %zu x %zu characters, %d thread%s;", settings->steps,

@@ -16,8 +16,8 @@
 
 enum {
     HEAD_SIZE = 32,
-    SEQUENCES = 16,    /* in a batch */
-    CONTEXT = 128,     /* where none is given */
+    TOKENS = 4096,     /* in a batch, about */
+    CONTEXT = 64,      /* where none is given */
     TUNED_WIDTH = 128, /* of the size for which the learning rates were swept */
     LAYERS_MOST = 1000,
     WIDTH_MOST = 1 << 20,
@@ -26,15 +26,16 @@ enum {
 
 /* From the sweep in sweep.csv. */
 static const double tuned_lr[GPT_KINDS] = {[GPT_ADAMW] = 0.006, [GPT_MUON] = 0.02};
+static const double tuned_momentum[GPT_KINDS] = {[GPT_ADAMW] = 0.8, [GPT_MUON] = 0.8};
 
 static const struct size {
     const char *name;
     size_t layers, width, context, sequences;
 } sizes[] = {
     {"tiny", 2, 32, 32, 4},
-    {"small", 4, 128, 128, SEQUENCES},
-    {"medium", 6, 256, 256, SEQUENCES},
-    {"large", 8, 512, 256, SEQUENCES},
+    {"small", 4, 128, 64, TOKENS / 64},
+    {"medium", 6, 256, 128, TOKENS / 128},
+    {"large", 8, 512, 256, TOKENS / 256},
 };
 
 enum { SIZES = sizeof sizes / sizeof sizes[0] };
@@ -95,7 +96,8 @@ static bool parse_custom(const char *text, struct size *size, problem *what)
         return problem_set(what, "the width is %lld: use a multiple of %d, the size of a head",
                            numbers[1], HEAD_SIZE);
     }
-    *size = (struct size){NULL, (size_t)numbers[0], (size_t)numbers[1], (size_t)context, SEQUENCES};
+    const size_t sequences = context < TOKENS ? TOKENS / (size_t)context : 1;
+    *size = (struct size){NULL, (size_t)numbers[0], (size_t)numbers[1], (size_t)context, sequences};
     return true;
 }
 
@@ -118,13 +120,15 @@ bool gpt_parse_size(const char *text, gpt_settings *settings, problem *what)
     for (int kind = 0; kind < GPT_KINDS; kind++) {
         /* Wider models take smaller steps. */
         settings->lr[kind] = tuned_lr[kind] * fmin(1, (double)TUNED_WIDTH / (double)size.width);
+        settings->momentum[kind] = tuned_momentum[kind];
     }
     return true;
 }
 
-/* ---- learning rates ---- */
+/* ---- one number for each optimizer ---- */
 
-bool gpt_parse_lr(const char *text, gpt_settings *settings, problem *what)
+bool gpt_parse_each(const char *text, const char *name, double most, const gpt_settings *settings,
+                    double values[GPT_KINDS], problem *what)
 {
     const char *next = text;
     for (int kind = 0; kind < GPT_KINDS; kind++) {
@@ -133,24 +137,24 @@ bool gpt_parse_lr(const char *text, gpt_settings *settings, problem *what)
         }
         if (next == NULL) {
             return problem_set(what,
-                               "'%s' is one learning rate for two optimizers: give AdamW's, a "
-                               "comma, and Muon's",
-                               text);
+                               "'%s' is one %s for two optimizers: give AdamW's, a comma, and "
+                               "Muon's",
+                               text, name);
         }
         char number[64];
         const size_t length = strcspn(next, ",");
-        if (length >= sizeof number) {
-            return problem_set(what, "'%s' is not a learning rate", text);
+        snprintf(number, sizeof number, "%.*s", (int)(length < 64 ? length : 64), next);
+        double value;
+        if (length >= sizeof number || !parse_number(number, &value) ||
+            !(value > 0 && value <= most)) {
+            return problem_set(what, "'%s' is not a %s: use a number above 0, at most %g", number,
+                               name, most);
         }
-        memcpy(number, next, length);
-        number[length] = 0;
-        if (!parse_number(number, &settings->lr[kind]) || !(settings->lr[kind] > 0)) {
-            return problem_set(what, "'%s' is not a learning rate: use a number above 0", number);
-        }
+        values[kind] = value;
         next = next[length] == ',' ? next + length + 1 : NULL;
     }
     return next == NULL ||
-           problem_set(what, "'%s' has more learning rates than there are optimizers", text);
+           problem_set(what, "'%s' has more numbers than there are optimizers", text);
 }
 
 /* ---- memory ---- */

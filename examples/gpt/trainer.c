@@ -12,7 +12,7 @@
 
 enum {
     EVALUATIONS = 40,       /* during a run */
-    VALIDATION_BATCHES = 4, /* each */
+    VALIDATION_BATCHES = 2, /* each */
     WARM_UP = 20            /* steps; a tenth of a shorter run */
 };
 
@@ -30,16 +30,20 @@ static double now(void)
 /* The default recipe of Muonium: Muon for the matrices of the layers, AdamW for
  * embedding, norms and head, recognised by their names. For comparison, the same with
  * everything on AdamW. */
-static muonium_status make_optimizer(gpt_kind kind, double lr, muonium_optimizer **optimizer)
+static muonium_status make_optimizer(const gpt_settings *settings, gpt_kind kind,
+                                     muonium_optimizer **optimizer)
 {
     muonium_options options;
     muonium_status status = muonium_options_init(&options, NULL);
     if (status != MUONIUM_OK) {
         return status;
     }
-    options.lr = lr;
+    options.lr = settings->lr[kind];
     if (kind == GPT_ADAMW) {
         options.route = MUONIUM_ROUTE_ADAM;
+        options.adam_beta1 = settings->momentum[kind];
+    } else {
+        options.momentum = settings->momentum[kind];
     }
     return muonium_create(&options, optimizer);
 }
@@ -90,7 +94,7 @@ static muonium_status create_run(const gpt_settings *settings, gpt_kind kind, gp
     run->history[0] = (gpt_record){.train_loss = NAN, .validation_loss = NAN};
     muonium_status status = gpt_model_create(settings->shape, settings->seed, &run->model);
     if (status == MUONIUM_OK) {
-        status = make_optimizer(kind, settings->lr[kind], &run->optimizer);
+        status = make_optimizer(settings, kind, &run->optimizer);
     }
     return status == MUONIUM_OK ? add_parameters(run->optimizer, run->model) : status;
 }

@@ -20,6 +20,7 @@ typedef struct gpt_settings {
     uint64_t seed;
     bool with[GPT_KINDS]; /* at least one */
     double lr[GPT_KINDS];
+    double momentum[GPT_KINDS]; /* AdamW: beta1 */
 } gpt_settings;
 
 /* Where a run stood after some number of steps. */
