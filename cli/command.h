@@ -2,7 +2,8 @@
  * command.h: what a subcommand is, and how to add one.
  *
  * A subcommand is one constant of type `command` in a file of its own, and one
- * line in the list in main.c. The smallest:
+ * line in the list in commands.c. Help, manual pages and completion follow. The
+ * smallest:
  *
  *     #include "command.h"
  *
@@ -49,6 +50,8 @@ struct command {
     size_t option_count;
     const char *operands; /* as in the usage line: "IN.npy OUT.npy"; NULL for none */
     size_t least_operands, most_operands;
+    const char *(*operand_choice)(int index); /* names that an operand may be, NULL past the
+                                                 last; NULL: operands are files */
 
     /* Prints results on stdout and messages through message.h; returns the exit
      * code. Errors in writing stdout are noticed by the caller. */
@@ -63,13 +66,29 @@ extern const command command_step;
 extern const command command_inspect;
 extern const command command_bench;
 extern const command command_demo;
+extern const command command_completion;
+extern const command command_manual;
+
+/* ---- commands.c ---- */
+
+extern const command *const commands[]; /* all of them, NULL after the last */
+
+/* The names by index, NULL past the last; and the command of a name, or NULL. */
+const char *command_name(int index);
+const command *command_find(const char *name);
 
 /* ---- help.c ---- */
+
+extern const char *const help_title; /* what muonium is, in one line */
+extern const option option_help;     /* --help, which every command has */
+
+/* What --help says of an option: its sentence, range, choices and default. */
+void help_sentence(const option *entry, char *text, size_t size);
 
 /* Usage, description, options and example of one command. */
 void help_command(FILE *out, const command *self);
 
-/* The list of commands, `commands` ending with NULL. */
-void help_overview(FILE *out, const command *const *commands);
+/* The list of commands. */
+void help_overview(FILE *out);
 
 #endif

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "command.h"
+#include "environment.h"
 #include "json.h"
 
 enum { JSON };
@@ -28,14 +29,6 @@ static const char *const build_flags = MUONIUM_BUILD_FLAGS;
 static const char *const build_flags = NULL;
 #endif
 
-static const struct {
-    const char *name, *meaning;
-} variables[] = {
-    {"MUONIUM_CPU", "instruction set to use: portable, avx2, avx512"},
-    {"MUONIUM_NUM_THREADS", "threads to use"},
-};
-enum { VARIABLES = sizeof variables / sizeof variables[0] };
-
 static void print_text(const muonium_cpu_info *cpu)
 {
     printf("muonium      %s\n", muonium_version());
@@ -58,10 +51,11 @@ static void print_text(const muonium_cpu_info *cpu)
         printf("flags        %s\n", build_flags);
     }
     printf("environment\n");
-    for (size_t i = 0; i < VARIABLES; i++) {
-        const char *value = getenv(variables[i].name);
-        printf("  %-20s %-8s %s\n", variables[i].name, value != NULL ? value : "not set",
-               variables[i].meaning);
+    for (size_t i = 0; i < ENVIRONMENT_VARIABLES; i++) {
+        const environment_variable *variable = &environment_variables[i];
+        const char *value = getenv(variable->name);
+        printf("  %-20s %-8s %s\n", variable->name, value != NULL ? value : "not set",
+               variable->meaning);
     }
 }
 
@@ -107,8 +101,9 @@ static void print_json(const muonium_cpu_info *cpu)
     json_string(&writer, "flags", build_flags);
     json_object_end(&writer);
     json_object(&writer, "environment");
-    for (size_t i = 0; i < VARIABLES; i++) {
-        json_string(&writer, variables[i].name, getenv(variables[i].name));
+    for (size_t i = 0; i < ENVIRONMENT_VARIABLES; i++) {
+        const char *variable = environment_variables[i].name;
+        json_string(&writer, variable, getenv(variable));
     }
     json_object_end(&writer);
     json_object_end(&writer);

@@ -7,6 +7,11 @@
 
 enum { WIDTH = 80, HELP_COLUMN = 26 };
 
+const char *const help_title = "the Muon optimizer for weight matrices, on CPUs";
+
+const option option_help = {
+    .name = "help", .letter = 'h', .type = OPTION_FLAG, .help = "print this text"};
+
 /* Print words up to column WIDTH, continuing at `indent`; an empty line in the
  * text starts a new paragraph. `column` is where the output stands; ends with a
  * newline. */
@@ -40,6 +45,29 @@ static void append(char *text, size_t size, const char *more)
     snprintf(text + used, size - used, "%s", more);
 }
 
+void help_sentence(const option *entry, char *text, size_t size)
+{
+    snprintf(text, size, "%s", entry->help);
+    if (entry->type == OPTION_INTEGER) {
+        char range[64];
+        snprintf(range, sizeof range, ", %d to %d", entry->least, entry->most);
+        append(text, size, range);
+    }
+    if (entry->type == OPTION_CHOICE) {
+        append(text, size, ": ");
+        const char *name;
+        for (int i = 0; (name = option_choice(entry, i)) != NULL; i++) {
+            append(text, size, i > 0 ? ", " : "");
+            append(text, size, name);
+        }
+    }
+    if (entry->fallback != NULL) {
+        append(text, size, " (default ");
+        append(text, size, entry->fallback);
+        append(text, size, ")");
+    }
+}
+
 static void print_option(FILE *out, const option *entry)
 {
     char left[128], right[1024];
@@ -47,25 +75,7 @@ static void print_option(FILE *out, const option *entry)
              entry->letter != 0 ? entry->letter : ' ', entry->letter != 0 ? ", " : "  ",
              entry->name, entry->placeholder != NULL ? " " : "",
              entry->placeholder != NULL ? entry->placeholder : "");
-    snprintf(right, sizeof right, "%s", entry->help);
-    if (entry->type == OPTION_INTEGER) {
-        char range[64];
-        snprintf(range, sizeof range, ", %d to %d", entry->least, entry->most);
-        append(right, sizeof right, range);
-    }
-    if (entry->type == OPTION_CHOICE) {
-        append(right, sizeof right, ": ");
-        const char *name;
-        for (int i = 0; (name = option_choice(entry, i)) != NULL; i++) {
-            append(right, sizeof right, i > 0 ? ", " : "");
-            append(right, sizeof right, name);
-        }
-    }
-    if (entry->fallback != NULL) {
-        append(right, sizeof right, " (default ");
-        append(right, sizeof right, entry->fallback);
-        append(right, sizeof right, ")");
-    }
+    help_sentence(entry, right, sizeof right);
     size_t column = strlen(left);
     fputs(left, out);
     if (column + 2 > HELP_COLUMN) {
@@ -78,8 +88,6 @@ static void print_option(FILE *out, const option *entry)
 
 void help_command(FILE *out, const command *self)
 {
-    static const option help = {
-        .name = "help", .letter = 'h', .type = OPTION_FLAG, .help = "print this text"};
     fprintf(out, "muonium %s: %s\n\nUsage: muonium %s [options]%s%s\n\n", self->name, self->summary,
             self->name, self->operands != NULL ? " " : "",
             self->operands != NULL ? self->operands : "");
@@ -88,7 +96,7 @@ void help_command(FILE *out, const command *self)
     for (size_t i = 0; i < self->option_count; i++) {
         print_option(out, &self->options[i]);
     }
-    print_option(out, &help);
+    print_option(out, &option_help);
     fputs("\nExample:\n", out);
     for (const char *line = self->example; *line != 0;) {
         size_t length = strcspn(line, "\n");
@@ -97,13 +105,11 @@ void help_command(FILE *out, const command *self)
     }
 }
 
-void help_overview(FILE *out, const command *const *commands)
+void help_overview(FILE *out)
 {
-    fputs("muonium: the Muon step for weight matrices, on CPUs\n\n"
-          "Usage: muonium COMMAND [options]\n\nCommands:\n",
-          out);
-    for (; *commands != NULL; commands++) {
-        fprintf(out, "  %-16s%s\n", (*commands)->name, (*commands)->summary);
+    fprintf(out, "muonium: %s\n\nUsage: muonium COMMAND [options]\n\nCommands:\n", help_title);
+    for (size_t i = 0; commands[i] != NULL; i++) {
+        fprintf(out, "  %-16s%s\n", commands[i]->name, commands[i]->summary);
     }
     fputs("\n'muonium COMMAND --help' tells all about one command, with an example.\n"
           "'muonium --version' prints the version.\n"

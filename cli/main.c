@@ -12,25 +12,10 @@
 #include "command.h"
 #include "text.h"
 
-static const command *const commands[] = {
-    &command_info,    &command_coeffs, &command_orthogonalize, &command_route, &command_step,
-    &command_inspect, &command_bench,  &command_demo,          NULL,
-};
-
-static const command *find_command(const char *name)
-{
-    for (size_t i = 0; commands[i] != NULL; i++) {
-        if (strcmp(commands[i]->name, name) == 0) {
-            return commands[i];
-        }
-    }
-    return NULL;
-}
-
 static const char *command_candidate(const void *context, size_t index)
 {
     (void)context;
-    return commands[index] != NULL ? commands[index]->name : NULL;
+    return command_name((int)index);
 }
 
 static int unknown_command(const char *name)
@@ -57,7 +42,7 @@ static int check_operands(const command *self, const arguments *given)
 
 static int run_command(const command *self, int argc, char **argv)
 {
-    option_value *value = calloc(self->option_count, sizeof *value);
+    option_value *value = calloc(self->option_count + 1, sizeof *value); /* none is no failure */
     if (value == NULL) {
         return message_failed(self->name, "out of memory");
     }
@@ -82,10 +67,10 @@ static int help_about(int argc, char **argv)
         return message_usage(NULL, "unexpected argument '%s'", argv[1]);
     }
     if (argc == 0) {
-        help_overview(stdout, commands);
+        help_overview(stdout);
         return EXIT_OK;
     }
-    const command *self = find_command(argv[0]);
+    const command *self = command_find(argv[0]);
     if (self == NULL) {
         return unknown_command(argv[0]);
     }
@@ -96,7 +81,7 @@ static int help_about(int argc, char **argv)
 static int dispatch(int argc, char **argv)
 {
     if (argc < 2) {
-        help_overview(stderr, commands);
+        help_overview(stderr);
         return EXIT_USAGE;
     }
     const char *name = argv[1];
@@ -107,7 +92,7 @@ static int dispatch(int argc, char **argv)
     if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0) {
         return help_about(argc - 2, argv + 2);
     }
-    const command *self = find_command(name);
+    const command *self = command_find(name);
     return self != NULL ? run_command(self, argc - 2, argv + 2) : unknown_command(name);
 }
 

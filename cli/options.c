@@ -63,7 +63,9 @@ bool parse_number(const char *text, double *result)
 
 const char *option_choice(const option *entry, int index)
 {
-    return entry->choices != NULL ? entry->choices[index] : entry->choice_name(index);
+    return entry->choices != NULL       ? entry->choices[index]
+           : entry->choice_name != NULL ? entry->choice_name(index)
+                                        : NULL;
 }
 
 static const char *choice_candidate(const void *context, size_t index)

@@ -38,7 +38,8 @@ typedef struct option {
     const char *help;           /* a sentence without capital and full stop */
     int least, most;            /* OPTION_INTEGER */
     const char *const *choices; /* OPTION_CHOICE: the names, NULL after the last, or */
-    const char *(*choice_name)(int index); /* the function that gives them, NULL past the last */
+    const char *(*choice_name)(int index); /* the function that gives them, NULL past the last.
+                                              OPTION_TEXT: some that a shell may offer */
 } option;
 
 typedef struct option_value {
@@ -74,7 +75,7 @@ typedef struct option_clash {
 bool options_agree(const char *command, const option *options, const option_value *value,
                    const option_clash *clashes, size_t count);
 
-/* The names of an OPTION_CHOICE by index, NULL past the last. */
+/* The names of an option's choices by index, NULL past the last and where it has none. */
 const char *option_choice(const option *entry, int index);
 
 /* Read a whole string as a decimal number: no spaces, no hexadecimal, nothing

@@ -1,5 +1,6 @@
-# What `make install` places: headers, both libraries, the command, and the two
-# descriptions by which other builds find them (pkg-config and CMake).
+# What `make install` places: headers, both libraries, the command with its manual pages
+# and completions, and the two descriptions by which other builds find the libraries
+# (pkg-config and CMake).
 
 include(CMakePackageConfigHelpers)
 
@@ -10,6 +11,43 @@ install(TARGETS muonium-shared muonium-static
     ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 if(TARGET muonium-command)
     install(TARGETS muonium-command RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+endif()
+
+# Manual pages and completions: the command makes its own from its table of options, the
+# headers are the source of section 3. A sanitized command need not run outside of its tests.
+if(TARGET muonium-command AND NOT MUONIUM_SANITIZE)
+    set(manual_dir ${PROJECT_BINARY_DIR}/man)
+    set(completion_dir ${PROJECT_BINARY_DIR}/completion)
+    file(MAKE_DIRECTORY ${manual_dir}/man1 ${manual_dir}/man3 ${completion_dir})
+    set(completions)
+    foreach(shell bash zsh fish)
+        list(APPEND completions
+            COMMAND muonium-command completion ${shell} > ${completion_dir}/muonium.${shell})
+    endforeach()
+    add_custom_command(OUTPUT ${manual_dir}/man1/muonium.1
+        COMMAND muonium-command manual --output ${manual_dir}/man1
+        ${completions}
+        DEPENDS muonium-command
+        COMMENT "Making manual pages and completions" VERBATIM)
+    set(manual_pages ${manual_dir}/man1/muonium.1)
+    file(GLOB public_headers CONFIGURE_DEPENDS include/*.h)
+    foreach(header ${public_headers})
+        get_filename_component(name ${header} NAME_WE)
+        add_custom_command(OUTPUT ${manual_dir}/man3/${name}.3
+            COMMAND ${PROJECT_SOURCE_DIR}/tools/make-manual-3
+                ${header} ${PROJECT_VERSION} ${manual_dir}/man3
+            DEPENDS ${header} ${PROJECT_SOURCE_DIR}/tools/make-manual-3
+            COMMENT "Making the manual page ${name}(3)" VERBATIM)
+        list(APPEND manual_pages ${manual_dir}/man3/${name}.3)
+    endforeach()
+    add_custom_target(muonium-manual ALL DEPENDS ${manual_pages})
+    install(DIRECTORY ${manual_dir}/ DESTINATION ${CMAKE_INSTALL_MANDIR})
+    install(FILES ${completion_dir}/muonium.bash RENAME muonium
+        DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
+    install(FILES ${completion_dir}/muonium.zsh RENAME _muonium
+        DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)
+    install(FILES ${completion_dir}/muonium.fish
+        DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
 endif()
 
 # pkg-config: paths relative to the file itself, so that the tree can be moved.

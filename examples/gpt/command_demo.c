@@ -47,6 +47,7 @@ static const option options[] = {
               .type = OPTION_TEXT,
               .placeholder = "SIZE",
               .fallback = "small",
+              .choice_name = gpt_size_name,
               .help = "tiny, small, medium, large, or layers and width as 6x384, or with the "
                       "context as 6x384x256"},
     [OPTIMIZER] = {.name = "optimizer",

@@ -1,0 +1,9 @@
+/*
+ * environment.c: environment variables and what they mean.
+ */
+#include "environment.h"
+
+const environment_variable environment_variables[ENVIRONMENT_VARIABLES] = {
+    {"MUONIUM_CPU", "instruction set to use: portable, avx2, avx512"},
+    {"MUONIUM_NUM_THREADS", "threads to use"},
+};
