@@ -75,7 +75,8 @@ typedef enum muonium_status {
     MUONIUM_NON_FINITE = 3,    /* NaN or infinity in an input, under MUONIUM_NONFINITE_ERROR */
     MUONIUM_NOT_CONVERGED = 4, /* a search for coefficients did not converge */
     MUONIUM_IO = 5,            /* the operating system refused a read or a write */
-    MUONIUM_FORMAT = 6         /* a file is malformed or does not fit */
+    MUONIUM_FORMAT = 6,        /* a file is malformed or does not fit */
+    MUONIUM_PEER = 7           /* another process of a distributed step failed or is silent */
 } muonium_status;
 
 /* The name of a status, as "MUONIUM_OK"; "unknown status" for other values. */
@@ -514,6 +515,12 @@ typedef struct muonium_group muonium_group;
 MUONIUM_API muonium_status muonium_create(const muonium_options *options,
                                           muonium_optimizer **optimizer);
 MUONIUM_API void muonium_destroy(muonium_optimizer *optimizer); /* NULL is allowed */
+
+/* The same without state: it takes groups and parameters, routes and reports them, but
+ * holds no momentum or moments and cannot step, save or load. For asking what a model
+ * would cost, and for libmuonium_mpi, which keeps the state spread over processes. */
+MUONIUM_API muonium_status muonium_create_description(const muonium_options *options,
+                                                      muonium_optimizer **optimizer);
 
 /* Add a group with options of its own. */
 MUONIUM_API muonium_status muonium_add_group(muonium_optimizer *optimizer,

@@ -31,7 +31,8 @@ static void statuses_have_their_names(void **state)
         {MUONIUM_NOT_CONVERGED, 4, "MUONIUM_NOT_CONVERGED"},
         {MUONIUM_IO, 5, "MUONIUM_IO"},
         {MUONIUM_FORMAT, 6, "MUONIUM_FORMAT"},
-        {(muonium_status)7, 7, "unknown status"},
+        {MUONIUM_PEER, 7, "MUONIUM_PEER"},
+        {(muonium_status)8, 8, "unknown status"},
         {(muonium_status)1000, 1000, "unknown status"},
     };
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {

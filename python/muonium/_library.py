@@ -30,6 +30,7 @@ EXCEPTIONS = {
     4: ArithmeticError,  # MUONIUM_NOT_CONVERGED
     5: OSError,          # MUONIUM_IO
     6: ValueError,       # MUONIUM_FORMAT
+    7: RuntimeError,     # MUONIUM_PEER
 }
 
 

@@ -17,12 +17,20 @@
 #define MU_PRINTF(text, first)
 #endif
 
+/* Exported for libmuonium_mpi, which is built from the same sources and asks for the same
+ * version; no part of the interface. Everything else without MUONIUM_API stays hidden. */
+#if defined(_WIN32)
+#define MU_SHARED
+#else
+#define MU_SHARED __attribute__((visibility("default")))
+#endif
+
 /* ---- status.c: errors ---- */
 
 /* Record the message of this thread and return `status`, so that a check reads
  *     if (steps < 1) return mu_fail(MUONIUM_INVALID, "steps is %d: ...", steps);
  * Numbers are formatted independently of the locale. */
-muonium_status mu_fail(muonium_status status, const char *format, ...) MU_PRINTF(2, 3);
+MU_SHARED muonium_status mu_fail(muonium_status status, const char *format, ...) MU_PRINTF(2, 3);
 
 /* ---- size: sums and products of sizes that report overflow ---- */
 
@@ -64,9 +72,10 @@ bool mu_elements_distinct(size_t ndim, const size_t *shape, const ptrdiff_t *str
 
 #define MU_ALIGNMENT 64 /* of all memory that mu_alloc returns: a cache line, an AVX-512 vector */
 
-void *mu_alloc(size_t bytes); /* NULL on failure, without a message; never for 0 bytes alone */
-void *mu_alloc_zeroed(size_t bytes);
-void mu_free(void *memory); /* NULL is allowed */
+MU_SHARED void *mu_alloc(
+    size_t bytes); /* NULL on failure, without a message; never for 0 bytes alone */
+MU_SHARED void *mu_alloc_zeroed(size_t bytes);
+MU_SHARED void mu_free(void *memory); /* NULL is allowed */
 
 /* ---- pool.c: one thread pool per process ---- */
 
@@ -82,12 +91,12 @@ typedef void mu_task(void *context, size_t index, unsigned lane);
  * never deadlocks. Memory written before the call is visible to the pieces, and
  * what they write to the caller after it. A child that a task forks must not
  * return from that task. */
-void mu_pool_run(mu_task *task, void *context, size_t count, unsigned max_lanes);
+MU_SHARED void mu_pool_run(mu_task *task, void *context, size_t count, unsigned max_lanes);
 
 /* The most lanes that a run started now by this thread can have: 1 inside a
  * task, else the number of threads in force. The number may change at any time,
  * so pass as `max_lanes` the value that scratch memory was sized by. */
-unsigned mu_pool_lanes(void);
+MU_SHARED unsigned mu_pool_lanes(void);
 
 /* ---- environment.c: the caller's floating-point environment ---- */
 
@@ -102,8 +111,8 @@ typedef struct mu_fenv {
 /* Round to nearest, denormals on, exceptions masked, until mu_fenv_leave. Every
  * public function that computes brackets its work in these; pool threads run
  * under the same settings. Exception flags raised in between are dropped. */
-mu_fenv mu_fenv_enter(void);
-void mu_fenv_leave(mu_fenv environment);
+MU_SHARED mu_fenv mu_fenv_enter(void);
+MU_SHARED void mu_fenv_leave(mu_fenv environment);
 
 /* ---- cpu.c: what the processor can do ---- */
 

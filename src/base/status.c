@@ -91,6 +91,8 @@ const char *muonium_status_name(muonium_status status)
         return "MUONIUM_IO";
     case MUONIUM_FORMAT:
         return "MUONIUM_FORMAT";
+    case MUONIUM_PEER:
+        return "MUONIUM_PEER";
     }
     return "unknown status";
 }

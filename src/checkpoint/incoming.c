@@ -203,7 +203,9 @@ static void copy_array(void *context, size_t index, unsigned lane)
 {
     const mu_incoming_array *array = &((mu_incoming *)context)->arrays[index];
     (void)lane;
-    memcpy(array->array.data, array->values, mu_state_bytes(&array->array));
+    if (array->array.data) { /* a description has none */
+        memcpy(array->array.data, array->values, mu_state_bytes(&array->array));
+    }
     if (array->array.kind == MU_STATE_MASTER) {
         array->parameter->has_master = true;
     }

@@ -27,12 +27,12 @@ typedef struct mu_incoming_parameter {
     bool restart_master; /* its master copy starts again from the parameter */
 } mu_incoming_parameter;
 
-typedef struct mu_incoming {
+struct mu_incoming {
     muonium_optimizer *optimizer;
     mu_incoming_array *arrays;
     size_t count;
     mu_incoming_parameter *parameters; /* one for each of the optimizer's */
-} mu_incoming;
+};
 
 /* Room for all arrays of an optimizer. In every case mu_incoming_release must follow. */
 muonium_status mu_incoming_begin(mu_incoming *incoming, muonium_optimizer *optimizer);
@@ -48,12 +48,13 @@ muonium_status mu_incoming_allocate(mu_incoming *incoming);
 bool mu_incoming_is_plain(const mu_incoming_array *array);
 
 /* Convert `count` elements from element `first` on. */
-void mu_incoming_convert(mu_incoming_array *array, size_t first, const void *from, size_t count);
+MU_SHARED void mu_incoming_convert(mu_incoming_array *array, size_t first, const void *from,
+                                   size_t count);
 
 /* Whether values that are in place are such as a step leaves behind; and what is wrong with
  * the first that is not, naming the tensor. `label` names the source. */
-bool mu_incoming_is_sound(const mu_incoming_array *array, size_t first, size_t count);
-muonium_status mu_incoming_fault(const mu_incoming_array *array, const char *label);
+MU_SHARED bool mu_incoming_is_sound(const mu_incoming_array *array, size_t first, size_t count);
+MU_SHARED muonium_status mu_incoming_fault(const mu_incoming_array *array, const char *label);
 
 /* incoming_read.c: allocate the values of all arrays, fill them from where they come, check
  * them. */

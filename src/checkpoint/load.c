@@ -62,6 +62,8 @@ static void copy_listing(const listing *from, char text[256])
 
 typedef struct loading {
     mu_incoming incoming;
+    muonium_status (*take)(void *context, mu_incoming *incoming); /* NULL: read it here */
+    void *take_context;
     const muonium_reader *reader;
     const char *label;
     muonium_load_options options;
@@ -302,9 +304,23 @@ static muonium_status log_changes(loading *l)
 
 /* ---- all of it ---- */
 
+static muonium_status read_values(loading *l)
+{
+    mu_reading reading = {.reader = l->reader,
+                          .label = l->label,
+                          .checksums = true,
+                          .progress = l->options.progress,
+                          .progress_context = l->options.progress_context};
+    return l->take ? l->take(l->take_context, &l->incoming)
+                   : mu_incoming_read(&l->incoming, &reading);
+}
+
 static muonium_status prepare(loading *l, muonium_optimizer *optimizer, muonium_counters *counters)
 {
-    muonium_status status = mu_check_state_file(l->reader);
+    muonium_status status = l->take ? MUONIUM_OK : mu_need_state(optimizer, "load");
+    if (status == MUONIUM_OK) {
+        status = mu_check_state_file(l->reader);
+    }
     if (status == MUONIUM_OK) {
         status = mu_read_counters(l->reader, counters);
     }
@@ -321,16 +337,11 @@ static muonium_status prepare(loading *l, muonium_optimizer *optimizer, muonium_
     if (status == MUONIUM_OK) {
         status = judge(l);
     }
-    if (status == MUONIUM_OK) {
-        mu_reading reading = {.reader = l->reader,
-                              .label = l->label,
-                              .checksums = true,
-                              .progress = l->options.progress,
-                              .progress_context = l->options.progress_context};
-        status = mu_incoming_read(&l->incoming, &reading);
-    }
     if (status == MUONIUM_OK && optimizer->log) {
         status = log_changes(l);
+    }
+    if (status == MUONIUM_OK) {
+        status = read_values(l);
     }
     return status;
 }
@@ -353,6 +364,21 @@ static void take_over(loading *l, const muonium_counters *counters, muonium_load
     }
 }
 
+static muonium_status load(loading *l, muonium_optimizer *optimizer, muonium_load_report *report)
+{
+    muonium_counters counters = {0};
+    mu_fenv environment = mu_fenv_enter();
+    muonium_status status = prepare(l, optimizer, &counters);
+    mu_fenv_leave(environment);
+    if (status == MUONIUM_OK) {
+        take_over(l, &counters, report);
+    }
+    mu_incoming_release(&l->incoming);
+    mu_free(l->taken);
+    mu_text_release(&l->scratch);
+    return status;
+}
+
 void muonium_load_options_init(muonium_load_options *options)
 {
     if (options) {
@@ -373,20 +399,19 @@ muonium_status muonium_load_reader(muonium_optimizer *optimizer, const muonium_r
                        options->struct_size);
     }
     loading l = {.reader = reader, .label = mu_reader_label(reader)};
-    muonium_counters counters = {0};
     if (options) {
         l.options = *options;
     }
-    mu_fenv environment = mu_fenv_enter();
-    muonium_status status = prepare(&l, optimizer, &counters);
-    mu_fenv_leave(environment);
-    if (status == MUONIUM_OK) {
-        take_over(&l, &counters, report);
-    }
-    mu_incoming_release(&l.incoming);
-    mu_free(l.taken);
-    mu_text_release(&l.scratch);
-    return status;
+    return load(&l, optimizer, report);
+}
+
+muonium_status mu_load_into(muonium_optimizer *description, const muonium_reader *reader,
+                            muonium_status (*take)(void *context, mu_incoming *incoming),
+                            void *context)
+{
+    loading l = {
+        .reader = reader, .label = mu_reader_label(reader), .take = take, .take_context = context};
+    return load(&l, description, NULL);
 }
 
 static muonium_status load_and_close(muonium_optimizer *optimizer, muonium_reader *reader)

@@ -216,7 +216,10 @@ static muonium_status load(muonium_optimizer *optimizer, list *l,
 {
     muonium_positional_options options;
     mu_incoming incoming = {0};
-    muonium_status status = read_options(given, &options);
+    muonium_status status = mu_need_state(optimizer, "load");
+    if (status == MUONIUM_OK) {
+        status = read_options(given, &options);
+    }
     if (status == MUONIUM_OK) {
         status = check_count(l, optimizer);
     }

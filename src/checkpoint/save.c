@@ -1,7 +1,8 @@
 /*
  * save.c: writing the state of an optimizer. The header holds the checksums of the data,
  * so these are computed first, from the arrays where they lie; then the arrays are
- * written from there. Nothing is copied.
+ * written from there. Nothing is copied. The arrays of a description lie elsewhere: a
+ * source gives their checksums and then, in order, their bytes.
  */
 #include "checkpoint/crc32c.h"
 #include "checkpoint/state.h"
@@ -12,6 +13,7 @@
 /* The arrays of all parameters, in order. */
 typedef struct saving {
     const muonium_optimizer *optimizer;
+    const mu_state_source *source; /* of a description; else NULL */
     struct saved_array {
         const mu_parameter *parameter;
         mu_state_array array;
@@ -44,14 +46,23 @@ static muonium_status list_arrays(saving *s)
         mu_state_array arrays[MU_STATE_KINDS];
         size_t count = mu_state_arrays(p, arrays);
         for (size_t k = 0; k < count; k++) {
-            if (arrays[k].kind != MU_STATE_MASTER || p->has_master) {
+            if (mu_state_is_saved(p, &arrays[k])) {
                 s->arrays[s->count++] = (struct saved_array){p, arrays[k], 0};
                 s->bytes += mu_state_bytes(&arrays[k]);
             }
         }
     }
-    mu_pool_run(checksum_array, s, s->count, mu_pool_lanes());
-    return MUONIUM_OK;
+    if (!s->source) {
+        mu_pool_run(checksum_array, s, s->count, mu_pool_lanes());
+        return MUONIUM_OK;
+    }
+    muonium_status status = MUONIUM_OK;
+    for (size_t i = 0; status == MUONIUM_OK && i < s->count; i++) {
+        struct saved_array *saved = &s->arrays[i];
+        status = s->source->checksum(s->source->context, saved->parameter->number, &saved->array,
+                                     &saved->crc);
+    }
+    return status;
 }
 
 /* ---- the header ---- */
@@ -115,9 +126,9 @@ static muonium_status describe_parameters(const saving *s, muonium_writer *write
         char numbers[96];
         snprintf(numbers, sizeof numbers, "route=%s steps=%" PRIu64 " group=%zu master=%s reason=",
                  p->muon ? "muon" : "adam", p->steps, group_number(s->optimizer, p->group),
-                 !p->master      ? "no"
-                 : p->has_master ? "yes"
-                                 : "later");
+                 !mu_keeps_master(p) ? "no"
+                 : p->has_master     ? "yes"
+                                     : "later");
         record->count = 0;
         if (!mu_join(key, MU_KEY_PARAMETER, p->name, "") ||
             !mu_text_reserve(record, sizeof numbers)) {
@@ -175,22 +186,38 @@ static muonium_status describe(const saving *s, muonium_writer *writer)
 
 /* ---- the data ---- */
 
-static muonium_status stream(const saving *s, muonium_writer *writer)
+/* A run of bytes of an array: where it is, or fetched into `buffer`. */
+static muonium_status bytes_of(const saving *s, const struct saved_array *saved, size_t first,
+                               size_t bytes, void *buffer, const void **found)
+{
+    if (!s->source) {
+        *found = (const char *)saved->array.data + first;
+        return MUONIUM_OK;
+    }
+    *found = buffer;
+    return s->source->fetch(s->source->context, saved->parameter->number, &saved->array, first,
+                            buffer, bytes);
+}
+
+static muonium_status stream_through(const saving *s, muonium_writer *writer, void *buffer)
 {
     uint64_t done = 0;
     for (size_t i = 0; i < s->count; i++) {
-        const char *from = s->arrays[i].array.data;
-        for (size_t left = mu_state_bytes(&s->arrays[i].array); left > 0;) {
-            size_t piece = left < MU_STATE_PIECE ? left : MU_STATE_PIECE;
+        size_t total = mu_state_bytes(&s->arrays[i].array);
+        for (size_t first = 0; first < total;) {
+            size_t piece = total - first < MU_STATE_PIECE ? total - first : MU_STATE_PIECE;
+            const void *from = NULL;
             if (s->progress) {
                 s->progress(s->progress_context, done, s->bytes);
             }
-            muonium_status status = muonium_writer_data(writer, from, piece);
+            muonium_status status = bytes_of(s, &s->arrays[i], first, piece, buffer, &from);
+            if (status == MUONIUM_OK) {
+                status = muonium_writer_data(writer, from, piece);
+            }
             if (status != MUONIUM_OK) {
                 return status;
             }
-            from += piece;
-            left -= piece;
+            first += piece;
             done += piece;
         }
     }
@@ -198,6 +225,17 @@ static muonium_status stream(const saving *s, muonium_writer *writer)
         s->progress(s->progress_context, done, s->bytes);
     }
     return MUONIUM_OK;
+}
+
+static muonium_status stream(const saving *s, muonium_writer *writer)
+{
+    void *buffer = s->source ? mu_alloc(MU_STATE_PIECE) : NULL;
+    if (s->source && !buffer) {
+        return mu_state_no_memory();
+    }
+    muonium_status status = stream_through(s, writer, buffer);
+    mu_free(buffer);
+    return status;
 }
 
 /* Where to: a path, or a function. */
@@ -211,7 +249,10 @@ typedef struct target {
 static muonium_status save(saving *s, const target *to, muonium_writer **made)
 {
     muonium_writer *writer = NULL;
-    muonium_status status = muonium_writer_create(&writer);
+    muonium_status status = s->source ? MUONIUM_OK : mu_need_state(s->optimizer, "save");
+    if (status == MUONIUM_OK) {
+        status = muonium_writer_create(&writer);
+    }
     if (status == MUONIUM_OK) {
         status = list_arrays(s);
     }
@@ -277,5 +318,14 @@ muonium_status muonium_save_to(const muonium_optimizer *optimizer,
     saving s = {.optimizer = optimizer};
     muonium_writer *writer = NULL;
     muonium_status status = save(&s, &(target){.write = write, .context = context}, &writer);
+    return finish(status, writer);
+}
+
+muonium_status mu_save_from(const muonium_optimizer *description, const mu_state_source *source,
+                            const char *path)
+{
+    saving s = {.optimizer = description, .source = source};
+    muonium_writer *writer = NULL;
+    muonium_status status = save(&s, &(target){.path = path}, &writer);
     return finish(status, writer);
 }

@@ -37,6 +37,25 @@ static void *data_of(const mu_parameter *parameter, mu_state_kind kind)
     return NULL;
 }
 
+/* By what its options say: a description has the arrays, but not their data. */
+static bool keeps(const mu_parameter *p, mu_state_kind kind)
+{
+    switch (kind) {
+    case MU_STATE_MOMENTUM:
+        return p->muon;
+    case MU_STATE_EXP_AVG:
+    case MU_STATE_EXP_AVG_SQ:
+        return !p->muon;
+    case MU_STATE_NORMUON:
+        return p->muon && p->group->options.normuon;
+    case MU_STATE_MASTER:
+        return mu_keeps_master(p);
+    case MU_STATE_KINDS:
+        break;
+    }
+    return false;
+}
+
 static mu_state_array describe(const mu_parameter *parameter, mu_state_kind kind)
 {
     mu_state_array array = {
@@ -63,11 +82,16 @@ size_t mu_state_arrays(const mu_parameter *parameter, mu_state_array arrays[MU_S
 {
     size_t count = 0;
     for (mu_state_kind kind = 0; kind < MU_STATE_KINDS; kind++) {
-        if (data_of(parameter, kind)) {
+        if (keeps(parameter, kind)) {
             arrays[count++] = describe(parameter, kind);
         }
     }
     return count;
+}
+
+bool mu_state_is_saved(const mu_parameter *parameter, const mu_state_array *array)
+{
+    return array->kind != MU_STATE_MASTER || parameter->has_master;
 }
 
 size_t mu_state_bytes(const mu_state_array *array)

@@ -63,12 +63,16 @@ typedef struct mu_state_array {
 
 /* The arrays that a parameter keeps, in the order of their kinds; returns how many. A
  * master copy is among them before it holds anything. */
-size_t mu_state_arrays(const mu_parameter *parameter, mu_state_array arrays[MU_STATE_KINDS]);
+MU_SHARED size_t mu_state_arrays(const mu_parameter *parameter,
+                                 mu_state_array arrays[MU_STATE_KINDS]);
 
-size_t mu_state_bytes(const mu_state_array *array);
+MU_SHARED size_t mu_state_bytes(const mu_state_array *array);
+
+/* Whether it goes into a file: a master copy that holds nothing yet does not. */
+MU_SHARED bool mu_state_is_saved(const mu_parameter *parameter, const mu_state_array *array);
 
 /* "momentum" and so on. */
-const char *mu_state_name(mu_state_kind kind);
+MU_SHARED const char *mu_state_name(mu_state_kind kind);
 
 /* first + second + third as a string in `text`, whose former content goes; NULL if there
  * is no memory. */
@@ -83,11 +87,35 @@ mu_shape_text mu_format_shape(size_t ndim, const uint64_t *shape);
 
 muonium_status mu_state_no_memory(void);
 
+/* ---- save.c, load.c: the state of a description, which lies elsewhere ---- */
+
+/* Gives the arrays of parameters by number: first the checksums of all that are saved, in
+ * order, then their bytes, in order and MU_STATE_PIECE at a time. */
+typedef struct mu_state_source {
+    void *context;
+    muonium_status (*checksum)(void *context, size_t parameter, const mu_state_array *array,
+                               uint32_t *crc);
+    muonium_status (*fetch)(void *context, size_t parameter, const mu_state_array *array,
+                            size_t first, void *to, size_t bytes);
+} mu_state_source;
+
+MU_SHARED muonium_status mu_save_from(const muonium_optimizer *description,
+                                      const mu_state_source *source, const char *path);
+
+typedef struct mu_incoming mu_incoming;
+
+/* Fit a file to a description, as muonium_load_reader does, and give what was found, which
+ * has neither values nor room for them, to `take`, which puts them where they belong. If it
+ * succeeds, the description takes over steps and counters. */
+MU_SHARED muonium_status mu_load_into(muonium_optimizer *description, const muonium_reader *reader,
+                                      muonium_status (*take)(void *context, mu_incoming *incoming),
+                                      void *context);
+
 /* ---- options_text.c ---- */
 
 /* Append all options as "recipe=timm lr=0.02 ...": no value contains a space, numbers
  * come back equal, and no locale changes anything. False if there is no memory. */
-bool mu_add_options(mu_text *text, const muonium_options *options);
+MU_SHARED bool mu_add_options(mu_text *text, const muonium_options *options);
 
 /* Append a string with bytes that are no printable ASCII, or that separate, as %xx. */
 bool mu_add_escaped(mu_text *text, const char *string);
@@ -103,8 +131,8 @@ const char *mu_find_value(const char *text, const char *key, size_t *length);
 /* Call `report` for every key whose values differ, "" standing for none. */
 typedef void mu_report_difference(void *context, const char *key, const char *saved,
                                   size_t saved_length, const char *current, size_t current_length);
-void mu_compare_options(const char *saved, const char *current, mu_report_difference *report,
-                        void *context);
+MU_SHARED void mu_compare_options(const char *saved, const char *current,
+                                  mu_report_difference *report, void *context);
 
 /* ---- state_file.c ---- */
 
@@ -130,7 +158,8 @@ muonium_status mu_read_counters(const muonium_reader *reader, muonium_counters *
 muonium_status mu_read_checksum(const muonium_reader *reader, const muonium_entry *entry,
                                 mu_text *scratch, uint32_t *crc);
 
-muonium_status mu_checksum_mismatch(const muonium_reader *reader, const muonium_entry *entry,
-                                    uint32_t expected, uint32_t found);
+MU_SHARED muonium_status mu_checksum_mismatch(const muonium_reader *reader,
+                                              const muonium_entry *entry, uint32_t expected,
+                                              uint32_t found);
 
 #endif

@@ -18,11 +18,11 @@ typedef struct mu_text {
 } mu_text;
 
 /* Room for `more` further bytes, which the additions below rely on. */
-bool mu_text_reserve(mu_text *text, size_t more);
-void mu_text_add(mu_text *text, const char *bytes, size_t count);
-void mu_text_add_string(mu_text *text, const char *string);
+MU_SHARED bool mu_text_reserve(mu_text *text, size_t more);
+MU_SHARED void mu_text_add(mu_text *text, const char *bytes, size_t count);
+MU_SHARED void mu_text_add_string(mu_text *text, const char *string);
 void mu_text_add_integer(mu_text *text, uint64_t value); /* at most 20 bytes */
-void mu_text_release(mu_text *text);
+MU_SHARED void mu_text_release(mu_text *text);
 
 /* Length of the UTF-8 sequence that begins at `bytes`, of which `available`
  * (at least 1) exist; 0 if it is none: cut short, overlong, a surrogate or
@@ -37,6 +37,6 @@ typedef struct mu_quoted {
     char text[128];
 } mu_quoted;
 
-mu_quoted mu_quote(const char *name);
+MU_SHARED mu_quoted mu_quote(const char *name);
 
 #endif

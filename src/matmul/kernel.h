@@ -101,7 +101,7 @@ typedef struct mu_kernel {
 
 /* The kernel in use for a real type, MUONIUM_F32 or MUONIUM_F64; chosen once per
  * process from the CPU and MUONIUM_CPU. */
-muonium_status mu_kernel_choose(muonium_dtype type, const mu_kernel **kernel);
+MU_SHARED muonium_status mu_kernel_choose(muonium_dtype type, const mu_kernel **kernel);
 
 /* All kernels compiled in, from 0; NULL past the last. Those above the CPU's
  * instruction set must not be called. */

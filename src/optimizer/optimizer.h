@@ -29,9 +29,9 @@ muonium_status mu_check_options(const muonium_options *options);
 
 /* The part that concerns orthogonalisation. With generated_rows the table is generated
  * into `storage`, to which options->table then points. */
-muonium_status mu_plan_options_of(const muonium_options *options,
-                                  double (*storage)[3], /* MUONIUM_MAX_STEPS rows */
-                                  muonium_plan_options *plan_options);
+MU_SHARED muonium_status mu_plan_options_of(const muonium_options *options,
+                                            double (*storage)[3], /* MUONIUM_MAX_STEPS rows */
+                                            muonium_plan_options *plan_options);
 
 /* What "follow Muon" comes to. */
 double mu_adam_lr(const muonium_options *options);
@@ -60,7 +60,7 @@ typedef struct mu_offset {
     ptrdiff_t data, grad, state;
 } mu_offset;
 
-mu_offset mu_walk_to(const mu_walk *walk, size_t index);
+MU_SHARED mu_offset mu_walk_to(const mu_walk *walk, size_t index);
 
 /* The matrices of a tensor: for each of batch.total indices, each block of rows. */
 typedef struct mu_matrices {
@@ -77,7 +77,7 @@ typedef struct mu_matrix_place {
     size_t first_row, rows, cols;
 } mu_matrix_place;
 
-mu_matrix_place mu_matrix_at(const mu_matrices *matrices, size_t index);
+MU_SHARED mu_matrix_place mu_matrix_at(const mu_matrices *matrices, size_t index);
 
 /* Describe a tensor under a layout (AUTO resolved by options). Fails, naming the
  * parameter and the value, on axes or splits that do not fit. `sizes` points to
@@ -124,6 +124,10 @@ typedef struct mu_parameter {
     mu_walk all;
     size_t elements;
     uint64_t steps;
+    /* Random numbers are those of the parameter that this one is a part of, from this
+     * element on; a whole parameter's are its own. */
+    uint64_t random_key;
+    uint64_t random_first;
     /* State, dense and row-major; NULL where not used. */
     void *momentum; /* of options.state_dtype */
     float *exp_avg; /* AdamW */
@@ -147,12 +151,19 @@ struct muonium_optimizer {
     muonium_log *log;
     void *log_context;
     bool logged;
-    bool identity; /* for tests: leave D as it is instead of orthogonalising it */
+    bool stateless; /* a description: see muonium_create_description */
+    bool identity;  /* for tests: leave D as it is instead of orthogonalising it */
 };
 
 /* parameters.c: parameter `index`; fails, naming it, if there is none. */
 muonium_status mu_parameter_at(const muonium_optimizer *optimizer, size_t index,
                                mu_parameter **parameter);
+
+/* parameters.c: whether a parameter has a master copy beside it. */
+bool mu_keeps_master(const mu_parameter *p);
+
+/* parameters.c: fail, naming what cannot be done, if the optimizer is a description. */
+muonium_status mu_need_state(const muonium_optimizer *optimizer, const char *action);
 
 /* parameters.c: what a parameter, or its gradient, would cover at a place; fails unless
  * it can lie there. No gradient covers nothing. */

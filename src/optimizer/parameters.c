@@ -128,6 +128,16 @@ muonium_status muonium_create(const muonium_options *options, muonium_optimizer 
     return MUONIUM_OK;
 }
 
+muonium_status muonium_create_description(const muonium_options *options,
+                                          muonium_optimizer **optimizer)
+{
+    muonium_status status = muonium_create(options, optimizer);
+    if (status == MUONIUM_OK) {
+        (*optimizer)->stateless = true;
+    }
+    return status;
+}
+
 static void free_parameter(mu_parameter *p)
 {
     if (p) {
@@ -284,6 +294,22 @@ static muonium_status check_memory(const muonium_optimizer *optimizer, mu_parame
     return MUONIUM_OK;
 }
 
+bool mu_keeps_master(const mu_parameter *p)
+{
+    return p->group->options.master && p->tensor.dtype != MUONIUM_F32;
+}
+
+muonium_status mu_need_state(const muonium_optimizer *optimizer, const char *action)
+{
+    if (optimizer->stateless) {
+        return mu_fail(MUONIUM_INVALID,
+                       "the optimizer is a description without state: it cannot %s; make it with "
+                       "muonium_create, or hand it to muonium_mpi_create and use that",
+                       action);
+    }
+    return MUONIUM_OK;
+}
+
 static bool allocate_state(mu_parameter *p)
 {
     const muonium_options *o = &p->group->options;
@@ -305,7 +331,7 @@ static bool allocate_state(mu_parameter *p)
             return false;
         }
     }
-    if (o->master && p->tensor.dtype != MUONIUM_F32) {
+    if (mu_keeps_master(p)) {
         p->master = mu_alloc(floats);
         return p->master != NULL;
     }
@@ -354,7 +380,7 @@ static muonium_status describe(muonium_optimizer *optimizer, const muonium_tenso
     }
     mu_walk_all(&p->tensor, &p->all);
     p->elements = p->all.total;
-    if (!allocate_state(p)) {
+    if (!optimizer->stateless && !allocate_state(p)) {
         return mu_fail(MUONIUM_NO_MEMORY, "no memory for the state of %s (%zu elements)", p->name,
                        p->elements);
     }
@@ -401,6 +427,7 @@ static muonium_status name_parameter(muonium_optimizer *optimizer, const char *g
     }
     strcpy(p->name, given);
     p->name_hash = hash_of(given);
+    p->random_key = p->name_hash;
     return MUONIUM_OK;
 }
 

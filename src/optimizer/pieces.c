@@ -88,16 +88,16 @@ float *mu_load_weights(const mu_schedule *schedule, const mu_parameter *paramete
 static void store_stochastic(const mu_schedule *schedule, const mu_parameter *parameter,
                              const mu_piece *piece, const float *values)
 {
-    uint64_t key = parameter->group->options.seed ^ parameter->name_hash;
+    uint64_t key = parameter->group->options.seed ^ parameter->random_key;
     muonium_dtype half = parameter->tensor.dtype;
+    uint64_t first = parameter->random_first + piece->state;
     uint16_t rounded[MU_PIECE];
     if (piece->state_stride == 1) {
         schedule->elementwise->round_stochastic(values, piece->count, half, key, parameter->steps,
-                                                piece->state, rounded);
+                                                first, rounded);
     } else {
         for (size_t i = 0; i < piece->count; i++) {
-            uint64_t number =
-                (uint64_t)((ptrdiff_t)piece->state + (ptrdiff_t)i * piece->state_stride);
+            uint64_t number = first + (uint64_t)((ptrdiff_t)i * piece->state_stride);
             schedule->elementwise->round_stochastic(&values[i], 1, half, key, parameter->steps,
                                                     number, &rounded[i]);
         }

@@ -11,8 +11,8 @@ static size_t state_bytes(const mu_parameter *p)
 {
     const muonium_options *o = &p->group->options;
     size_t per_element = p->muon ? muonium_dtype_size(o->state_dtype) : 2 * sizeof(float);
-    size_t bytes = p->elements * (per_element + (p->master ? sizeof(float) : 0));
-    if (p->normuon) {
+    size_t bytes = p->elements * (per_element + (mu_keeps_master(p) ? sizeof(float) : 0));
+    if (p->muon && o->normuon) {
         bytes += p->matrices.batch.total * p->matrices.rows.total * sizeof(float);
     }
     return bytes;

@@ -268,11 +268,15 @@ muonium_status mu_schedule_make(muonium_optimizer *optimizer)
     if (optimizer->schedule) {
         return MUONIUM_OK;
     }
+    muonium_status status = mu_need_state(optimizer, "step");
+    if (status != MUONIUM_OK) {
+        return status;
+    }
     mu_schedule *made = mu_alloc_zeroed(sizeof *made);
     if (!made) {
         return mu_fail(MUONIUM_NO_MEMORY, "no memory for a schedule");
     }
-    muonium_status status = fill(optimizer, made);
+    status = fill(optimizer, made);
     if (status != MUONIUM_OK) {
         mu_schedule_destroy(made);
         return status;

@@ -91,8 +91,8 @@ typedef struct mu_piece {
 } mu_piece;
 
 /* The piece that starts at step `index` of a walk from `base` on, of at most `most`. */
-mu_piece mu_piece_at(const mu_parameter *parameter, mu_offset base, const mu_walk *walk,
-                     size_t index, size_t most);
+MU_SHARED mu_piece mu_piece_at(const mu_parameter *parameter, mu_offset base, const mu_walk *walk,
+                               size_t index, size_t most);
 
 /* The piece's gradient as consecutive f32: where it is, or in `buffer`. */
 const float *mu_load_grad(const mu_schedule *schedule, const mu_parameter *parameter,
