@@ -451,20 +451,123 @@ static void test_short_reads_and_writes(void **state)
 
 static void test_every_call_of_a_load_fails_in_turn(void **state)
 {
+    static const int codes[] = {EIO, EINTR};
     (void)state;
     assert_ok(save(path, 5));
-    for (int i = 1;; i++) {
+    for (size_t c = 0; c < 2; c++) {
         unsigned char content = 0;
-        inject(i, EIO, false);
-        muonium_status status = load(path, &content);
-        bool harmless = fault.calls < i || strcmp(fault.name, "close") == 0;
-        assert_int_equal(status, harmless ? MUONIUM_OK : MUONIUM_IO);
-        assert_int_equal(fault.open_files, 0);
-        if (fault.calls < i) {
-            assert_int_equal(content, 5);
-            return;
+        for (int i = 1; content == 0 || fault.calls >= i; i++) {
+            content = 0;
+            inject(i, codes[c], false);
+            muonium_status status = load(path, &content);
+            bool survived = codes[c] == EINTR && strcmp(fault.name, "fstat") != 0;
+            bool harmless = fault.calls < i || strcmp(fault.name, "close") == 0 || survived;
+            assert_int_equal(status, harmless ? MUONIUM_OK : MUONIUM_IO);
+            assert_int_equal(content, harmless ? 5 : 0);
+            assert_int_equal(fault.open_files, 0);
         }
     }
+}
+
+/* Answers that no error explains: a write that does nothing, a link without an end, a
+ * directory that cannot be synced. */
+static ssize_t write_nothing(int file, const void *data, size_t bytes)
+{
+    (void)file;
+    (void)data;
+    (void)bytes;
+    return 0;
+}
+
+static ssize_t endless_link(const char *of, char *target, size_t bytes)
+{
+    (void)of;
+    memset(target, 'x', bytes);
+    return (ssize_t)bytes;
+}
+
+static int sync_files_alone(int file)
+{
+    struct stat status;
+    if (fault.real.fstat(file, &status) == 0 && S_ISDIR(status.st_mode)) {
+        errno = EINVAL;
+        return -1;
+    }
+    return fault.real.fsync(file);
+}
+
+static void test_odd_answers(void **state)
+{
+    (void)state;
+    assert_ok(save(path, 1));
+    mu_file_system.write = write_nothing;
+    assert_status_message(save(path, 2), MUONIUM_IO, "No space left on device");
+    mu_file_system = faulty;
+    mu_file_system.readlink = endless_link;
+    assert_status_message(save(path, 2), MUONIUM_IO, "File name too long");
+    mu_file_system = faulty;
+    assert_int_equal(content_of(path), 1);
+    mu_file_system.fsync = sync_files_alone;
+    assert_ok(save(path, 3));
+    mu_file_system = faulty;
+    assert_int_equal(content_of(path), 3);
+    assert_int_equal(files_in_directory(), 1);
+    assert_int_equal(fault.open_files, 0);
+}
+
+/* ---- memory ---- */
+
+static struct {
+    int calls, fail_at, held;
+} memory;
+
+static void *allocate_or_fail(void *context, size_t bytes, size_t alignment)
+{
+    void *block = NULL;
+    (void)context;
+    if (++memory.calls == memory.fail_at || posix_memalign(&block, alignment, bytes) != 0) {
+        return NULL;
+    }
+    memory.held++;
+    return block;
+}
+
+static void release_memory(void *context, void *block)
+{
+    (void)context;
+    memory.held--;
+    free(block);
+}
+
+/* Through a symbolic link, whose target needs memory too; and back. */
+static void test_every_allocation_fails_in_turn(void **state)
+{
+    static const muonium_allocator allocator = {allocate_or_fail, release_memory, NULL};
+    char link[128];
+    unsigned char content = 0;
+    (void)state;
+    snprintf(link, sizeof link, "%s/link", directory);
+    assert_int_equal(symlink("file.safetensors", link), 0);
+    assert_ok(save(path, 1));
+    assert_ok(muonium_set_allocator(&allocator));
+    for (int loading = 0; loading < 2; loading++) {
+        muonium_status status = MUONIUM_NO_MEMORY;
+        for (int i = 1; status != MUONIUM_OK; i++) {
+            memory.calls = 0;
+            memory.fail_at = i;
+            status = loading ? load(link, &content) : save(link, 2);
+            bool failed = memory.calls >= i;
+            memory.fail_at = 0;
+            assert_int_equal(status, failed ? MUONIUM_NO_MEMORY : MUONIUM_OK);
+            assert_int_equal(content_of(path), failed && !loading ? 1 : 2);
+            assert_int_equal(files_in_directory(), 2);
+            assert_int_equal(fault.open_files, 0);
+            assert_int_equal(memory.held, 0);
+        }
+        assert_true(memory.calls > 4);
+    }
+    assert_int_equal(content, 2);
+    assert_ok(muonium_set_allocator(NULL));
 }
 
 /* Mapped, this would be a signal. */
@@ -512,6 +615,8 @@ int main(void)
         WITH_DIRECTORY(test_failed_first_save_leaves_nothing),
         WITH_DIRECTORY(test_short_reads_and_writes),
         WITH_DIRECTORY(test_every_call_of_a_load_fails_in_turn),
+        WITH_DIRECTORY(test_odd_answers),
+        WITH_DIRECTORY(test_every_allocation_fails_in_turn),
         WITH_DIRECTORY(test_file_cut_while_open),
         WITH_DIRECTORY(test_named_pipe),
     };

@@ -50,7 +50,12 @@ static void test_failing_sink_and_source(void **state)
                               "the sink refused");
         l.left = left;
         muonium_source source = {read_limited, &l, saved.count};
+        muonium_reader *reader;
         assert_int_equal(muonium_load_from(other.optimizer, &source), MUONIUM_IO);
+        if (muonium_reader_open_source(&source, &reader) == MUONIUM_OK) {
+            assert_int_equal(muonium_verify(reader, NULL), MUONIUM_IO);
+            muonium_reader_close(reader);
+        }
     }
     bytes after = model_state(&other);
     assert_true(bytes_equal(&before, &after));
@@ -84,6 +89,130 @@ static void release_memory(void *context, void *released)
     (void)context;
     memory.alive -= released != NULL;
     free(released);
+}
+
+static void ignore(void *context, const char *line)
+{
+    (void)context;
+    (void)line;
+}
+
+/* The kinds of work that need memory. */
+typedef enum task { SAVE, LOAD, LOAD_BY_POSITION, VERIFY, TASKS } task;
+
+static muonium_status perform(task what, muonium_optimizer *optimizer, const bytes *saved,
+                              const bytes *list, bytes *out)
+{
+    muonium_reader *reader = NULL;
+    const bytes *from = what == LOAD_BY_POSITION ? list : saved;
+    if (what == SAVE) {
+        return muonium_save_to(optimizer, bytes_append, out);
+    }
+    muonium_status status = muonium_reader_open_memory(from->data, from->count, &reader);
+    if (status == MUONIUM_OK) {
+        status = what == LOAD     ? muonium_load_reader(optimizer, reader, NULL, NULL)
+                 : what == VERIFY ? muonium_verify(reader, NULL)
+                                  : muonium_load_positional_reader(optimizer, reader, NULL);
+    }
+    muonium_reader_close(reader);
+    return status;
+}
+
+/* Names of growing length, so that every buffer for names must grow somewhere, options with
+ * a table and patterns, and a log to which changes are told. */
+static muonium_optimizer *long_names(double lr)
+{
+    static const double table[2][3] = {{3, -4, 2}, {2, -1.5, 0.5}};
+    static const char *const patterns[] = {"a pattern, with what is escaped: %", "another"};
+    static float data[12][16];
+    muonium_optimizer *optimizer;
+    muonium_options options;
+    assert_ok(muonium_options_init(&options, NULL));
+    options.lr = lr;
+    options.table = table;
+    options.table_rows = 2;
+    options.patterns = patterns;
+    options.pattern_count = 2;
+    options.normuon = true;
+    options.log = ignore;
+    assert_ok(muonium_create(&options, &optimizer));
+    for (size_t i = 0; i < 12; i++) {
+        char name[1024];
+        size_t length = 3 + i * i * 7;
+        memset(name, 'a' + (int)i, length);
+        name[length] = '\0';
+        muonium_tensor tensor = {
+            .name = name, .ndim = i % 3 == 2 ? 1 : 2, .shape = {4, 4}, .data = data[i]};
+        assert_ok(muonium_add(optimizer, &tensor, NULL));
+    }
+    return optimizer;
+}
+
+/* The state of such an optimizer as a list without names. */
+static bytes positional_list(void)
+{
+    static const float zeros[16];
+    muonium_writer *writer;
+    bytes list = {0};
+    assert_ok(muonium_writer_create(&writer));
+    for (size_t pass = 0; pass < 2; pass++) {
+        for (size_t i = 0, place = 0; i < 12; i++) {
+            size_t arrays = i % 3 == 2 ? 2 : 1, elements = i % 3 == 2 ? 4 : 16;
+            for (size_t k = 0; k < arrays; k++) {
+                char name[300];
+                memset(name, 'n', 200);
+                snprintf(name + 200, 100, ".%zu", place++);
+                assert_ok(pass == 0
+                              ? muonium_writer_add(writer, name, "F32", 1, (uint64_t[]){elements})
+                              : muonium_writer_data(writer, zeros, elements * sizeof(float)));
+            }
+        }
+        if (pass == 0) {
+            assert_ok(muonium_writer_begin_sink(writer, bytes_append, &list));
+        }
+    }
+    assert_ok(muonium_writer_finish(writer));
+    muonium_writer_destroy(writer);
+    return list;
+}
+
+static void test_every_allocation_with_long_names(void **state)
+{
+    static const muonium_allocator allocator = {allocate_or_fail, release_memory, NULL};
+    (void)state;
+    assert_ok(muonium_set_allocator(&allocator));
+    muonium_optimizer *from = long_names(0.1), *to = long_names(0.2);
+    bytes list = positional_list(), saved = {0}, before = {0};
+    assert_ok(muonium_save_to(from, bytes_append, &saved));
+    assert_ok(muonium_save_to(to, bytes_append, &before));
+    for (task what = SAVE; what < TASKS; what++) {
+        bool done = false;
+        for (long fail_at = 1; !done; fail_at++) {
+            bytes out = {0}, after = {0};
+            long alive = memory.alive;
+            memory.calls = 0;
+            memory.fail_at = fail_at;
+            memory.persistent = false;
+            muonium_status status = perform(what, to, &saved, &list, &out);
+            done = memory.calls < fail_at;
+            memory.fail_at = 0;
+            assert_int_equal(status, done ? MUONIUM_OK : MUONIUM_NO_MEMORY);
+            assert_int_equal(memory.alive, alive);
+            assert_ok(muonium_save_to(to, bytes_append, &after));
+            assert_true(done || bytes_equal(&before, &after));
+            bytes_free(&out);
+            bytes_free(&after);
+        }
+        bytes_free(&before);
+        assert_ok(muonium_save_to(to, bytes_append, &before));
+    }
+    bytes_free(&saved);
+    bytes_free(&list);
+    bytes_free(&before);
+    muonium_destroy(from);
+    muonium_destroy(to);
+    assert_int_equal(memory.alive, 0);
+    assert_ok(muonium_set_allocator(NULL));
 }
 
 static void test_every_allocation_fails_in_turn(void **state)
@@ -254,6 +383,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_failing_sink_and_source),
         cmocka_unit_test(test_every_allocation_fails_in_turn),
+        cmocka_unit_test(test_every_allocation_with_long_names),
         cmocka_unit_test(test_failing_system_calls),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -3,6 +3,8 @@
  */
 #include "checkpoint_model.h"
 
+#include "checkpoint/safetensors.h"
+
 static void test_positional_buffers(void **state)
 {
     muonium_options options;
@@ -128,11 +130,105 @@ static void test_positional_file(void **state)
     muonium_destroy(optimizer);
 }
 
+/* Half floats of both kinds, a scalar, a flat buffer of the wrong length, and files that
+ * do not name places. */
+static void test_positional_halves(void **state)
+{
+    static const uint16_t bf16[7] = {0x3f80, 0x4000, 0x4040, 0x4080, 0x40a0, 0x40c0, 0x40e0};
+    static const uint16_t f16[7] = {0x3c00, 0x4000, 0x4200, 0x4400, 0x4500, 0x4600, 0x4700};
+    static const uint16_t one = 0x3c00;
+    muonium_buffer buffers[4] = {
+        {.data = bf16, .dtype = MUONIUM_BF16, .ndim = 1, .shape = {7}},
+        {.data = f16, .dtype = MUONIUM_F16, .ndim = 1, .shape = {7}},
+        {.data = &one, .dtype = MUONIUM_F16, .ndim = 0},
+        {.data = &one, .dtype = MUONIUM_F16, .ndim = 0},
+    };
+    muonium_options options;
+    model m;
+    (void)state;
+    assert_ok(muonium_options_init(&options, NULL));
+    options.master = true;
+    assert_ok(model_create(&m, &options, 6, 8)); /* a bias, and a scalar with a master copy */
+    assert_ok(model_steps(&m, 0, 1));
+    assert_ok(muonium_load_positional(m.optimizer, buffers, 4, NULL));
+    muonium_state s;
+    assert_ok(muonium_state_of(m.optimizer, 0, &s));
+    for (size_t i = 0; i < 7; i++) {
+        assert_true(s.exp_avg[i] == (float)(i + 1) && s.exp_avg_sq[i] == (float)(i + 1));
+    }
+    assert_ok(muonium_state_of(m.optimizer, 1, &s));
+    assert_true(s.exp_avg[0] == 1 && s.exp_avg_sq[0] == 1);
+    buffers[1].shape[0] = 8;
+    assert_status_message(muonium_load_positional(m.optimizer, buffers, 4, NULL), MUONIUM_INVALID,
+                          "number 1, exp_avg_sq of \"ln.bias\", has shape [8] and not [7]");
+    model_destroy(&m);
+}
+
+/* A file of `count` tensors named by a format, of one type and length. */
+static bytes list_file(size_t count, const char *format, const char *dtype, uint64_t length)
+{
+    static const char zeros[256];
+    muonium_writer *writer;
+    bytes file = {0};
+    assert_ok(muonium_writer_create(&writer));
+    for (size_t i = 0; i < count; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "%s%zu", format, i);
+        assert_ok(muonium_writer_add(writer, name, dtype, 1, &length));
+    }
+    assert_ok(muonium_writer_begin_sink(writer, bytes_append, &file));
+    for (size_t i = 0; i < count; i++) {
+        assert_ok(muonium_writer_data(writer, zeros, (size_t)length * mu_dtype_bits(dtype) / 8));
+    }
+    assert_ok(muonium_writer_finish(writer));
+    muonium_writer_destroy(writer);
+    return file;
+}
+
+static muonium_status load_list(model *m, const bytes *file)
+{
+    muonium_reader *reader;
+    assert_ok(muonium_reader_open_memory(file->data, file->count, &reader));
+    muonium_status status = muonium_load_positional_reader(m->optimizer, reader, NULL);
+    muonium_reader_close(reader);
+    return status;
+}
+
+static void test_positional_files_that_do_not_fit(void **state)
+{
+    model m, empty;
+    (void)state;
+    assert_ok(model_create(&m, NULL, 6, 7));
+    assert_ok(model_create(&empty, NULL, 0, 0));
+    bytes good = list_file(2, "", "F32", 7), none = list_file(0, "", "F32", 7);
+    bytes integers = list_file(2, "exp.", "I32", 7), longer = list_file(2, "exp.", "F32", 8);
+    bytes suffixed = list_file(2, "a:", "F32", 7);
+    assert_ok(load_list(&m, &good));
+    assert_ok(load_list(&m, &suffixed)); /* ':' is what follows '9' */
+    assert_ok(load_list(&empty, &none));
+    bytes before = model_state(&m);
+    assert_status_message(load_list(&m, &none), MUONIUM_FORMAT, "0 buffers, but the optimizer");
+    assert_status_message(load_list(&m, &integers), MUONIUM_FORMAT,
+                          "tensor \"exp.0\" is of type I32: use F32, BF16, F16 or F64");
+    assert_status_message(load_list(&m, &longer), MUONIUM_FORMAT,
+                          "number 0, exp_avg of \"ln.bias\", has shape [8] and not [7]");
+    bytes after = model_state(&m);
+    assert_true(bytes_equal(&before, &after));
+    bytes *all[] = {&good, &none, &integers, &longer, &suffixed, &before, &after};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        bytes_free(all[i]);
+    }
+    model_destroy(&m);
+    model_destroy(&empty);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_positional_buffers),
         cmocka_unit_test(test_positional_file),
+        cmocka_unit_test(test_positional_halves),
+        cmocka_unit_test(test_positional_files_that_do_not_fit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,12 +2,9 @@
  * test_checkpoint_refusals.c: what does not fit or is damaged is refused with a message
  * that names it, and nothing has changed.
  */
-#include "checkpoint_model.h"
+#include "checkpoint_forgery.h"
 
 #include <math.h>
-
-#include "checkpoint/crc32c.h"
-#include "checkpoint/safetensors.h"
 
 /* A refusal with this message leaves every byte of the state as it was. */
 static void refuse_with(model *m, const bytes *saved, const muonium_load_options *options,
@@ -105,67 +102,6 @@ static void test_left_over_arrays(void **state)
 
 /* ---- files made by hand, with checksums that are right ---- */
 
-/* A copy of a state with one metadata value replaced, or left out if it is NULL, and with
- * the first bytes of one tensor replaced. */
-typedef struct forgery {
-    const char *key, *value;
-    const char *tensor;
-    float element;
-    const char *dtype; /* NULL: as it was */
-    bool foreign;      /* without any metadata */
-} forgery;
-
-static bool is_checksum(const char *key)
-{
-    return strncmp(key, "muonium.crc32c.", 15) == 0 || strcmp(key, "muonium.header_crc32c") == 0;
-}
-
-static bytes forge(const bytes *saved, forgery f)
-{
-    muonium_reader *reader;
-    muonium_writer *writer;
-    bytes made = {0}, data = {0};
-    const char *key, *value;
-    assert_ok(muonium_reader_open_memory(saved->data, saved->count, &reader));
-    assert_ok(muonium_writer_create(&writer));
-    for (size_t i = 0; (key = muonium_reader_metadata_key(reader, i, &value)) != NULL; i++) {
-        bool replaced = f.key != NULL && strcmp(key, f.key) == 0;
-        if (!f.foreign && !(replaced && f.value == NULL) && !is_checksum(key)) {
-            assert_ok(muonium_writer_add_metadata(writer, key, replaced ? f.value : value));
-        }
-    }
-    for (size_t i = 0; i < muonium_reader_count(reader); i++) {
-        const muonium_entry *entry = muonium_reader_entry(reader, i);
-        bool chosen = f.tensor != NULL && strcmp(entry->name, f.tensor) == 0;
-        size_t at = data.count;
-        assert_ok(muonium_writer_add(writer, entry->name,
-                                     chosen && f.dtype ? f.dtype : entry->dtype, entry->ndim,
-                                     entry->shape));
-        assert_true(bytes_append(&data, saved->data + entry->offset, (size_t)entry->bytes));
-        if (chosen && f.dtype == NULL) {
-            memcpy(data.data + at + 4, &f.element, 4);
-        }
-        char name[128], digits[9];
-        snprintf(name, sizeof name, "muonium.crc32c.%s", entry->name);
-        snprintf(digits, sizeof digits, "%08x",
-                 (unsigned)mu_crc32c(0, data.data + at, data.count - at));
-        bool left_out = f.key != NULL && strcmp(name, f.key) == 0;
-        if (!f.foreign && !(left_out && f.value == NULL)) {
-            assert_ok(muonium_writer_add_metadata(writer, name, left_out ? f.value : digits));
-        }
-    }
-    if (!f.foreign) {
-        assert_ok(mu_writer_seal(writer, "muonium.header_crc32c"));
-    }
-    assert_ok(muonium_writer_begin_sink(writer, bytes_append, &made));
-    assert_ok(muonium_writer_data(writer, data.data, data.count));
-    assert_ok(muonium_writer_finish(writer));
-    muonium_writer_destroy(writer);
-    muonium_reader_close(reader);
-    bytes_free(&data);
-    return made;
-}
-
 static void test_forged_metadata(void **state)
 {
     static const struct {
@@ -182,6 +118,9 @@ static void test_forged_metadata(void **state)
         {"muonium.step", "99999999999999999999999", "key \"muonium.step\" has the value"},
         {"muonium.counters", NULL, "key \"muonium.counters\" is missing"},
         {"muonium.counters", "matrices=1 skipped=0 zero=0", "\"muonium.counters\" has the value"},
+        {"muonium.counters", "skipped=0 rescued=0 zero=0", "\"muonium.counters\" has the value"},
+        {"muonium.counters", "matrices=1 rescued=0 zero=0", "\"muonium.counters\" has the value"},
+        {"muonium.counters", "matrices=1 skipped=0 rescued=0", "\"muonium.counters\" has the"},
         {"muonium.group.0", NULL, "\"muonium.parameter.h.0.w\" has the value"},
         {"muonium.group.0", "momentum=0.9", "tell no momentum_form that is known"},
         {"muonium.group.0", "momentum=0.9 momentum_form=su", "tell no momentum_form"},
@@ -190,6 +129,10 @@ static void test_forged_metadata(void **state)
         {"muonium.group.0", "momentum_form=sum momentum=nan", "tell no momentum from 0"},
         {"muonium.group.0", "momentum_form=sum momentum=0.9x", "tell no momentum from 0"},
         {"muonium.group.0", "momentum_form=sum momentum=", "tell no momentum from 0"},
+        {"muonium.group.0", "momentum_form=sum momentum=-0.5", "tell no momentum from 0"},
+        {"muonium.group.0", "momentum_form=max momentum=0.9", "tell no momentum_form"},
+        {"muonium.group.0", "momentum_form=sum momentum=0.950000000000000000000000000000001",
+         "tell no momentum from 0"},
         {"muonium.parameter.h.0.w", NULL, "it lacks momentum of \"h.0.w\""},
         {"muonium.parameter.h.0.w", "", "\"muonium.parameter.h.0.w\" has the value"},
         {"muonium.parameter.h.0.w", "route=sgd steps=1 group=0 master=no", "has the value"},
@@ -199,6 +142,7 @@ static void test_forged_metadata(void **state)
         {"muonium.parameter.h.0.w", "route=muon steps=1.5 group=0 master=no", "has the value"},
         {"muonium.parameter.h.0.w", "route=adam steps=1 group=0 master=no", "was stepped by AdamW"},
         {"muonium.crc32c.h.0.w.momentum", NULL, "\"muonium.crc32c.h.0.w.momentum\" is missing"},
+        {"muonium.crc32c.h.0.w.momentum", "0000000", "has the value \"0000000\""},
         {"muonium.crc32c.h.0.w.momentum", "0000000G", "has the value \"0000000G\""},
         {"muonium.crc32c.h.0.w.momentum", "00000000", "but should have 00000000: the file is"},
     };
@@ -223,6 +167,7 @@ static void test_forged_metadata(void **state)
 
 static void test_forged_values(void **state)
 {
+    static const uint64_t bias_shape[] = {7}, matrix_shape[] = {8, 12};
     static const struct {
         forgery f;
         muonium_status status;
@@ -249,6 +194,15 @@ static void test_forged_values(void **state)
         {{.tensor = "ln.bias.exp_avg", .dtype = "U32"},
          MUONIUM_FORMAT,
          "\"ln.bias.exp_avg\" is of type U32 and not F32"},
+        {{.tensor = "ln.bias.exp_avg", .dtype = "BF16", .ndim = 1, .shape = bias_shape},
+         MUONIUM_FORMAT,
+         "\"ln.bias.exp_avg\" is of type BF16 and not F32;"},
+        {{.tensor = "h.0.w.momentum", .dtype = "F16", .ndim = 2, .shape = matrix_shape},
+         MUONIUM_FORMAT,
+         "\"h.0.w.momentum\" is of type F16 and not F32 or BF16"},
+        {{.tensor = "ln.bias.exp_avg_sq", .left_out = true},
+         MUONIUM_FORMAT,
+         "it lacks exp_avg_sq of \"ln.bias\"; no parameter takes \"ln.bias.exp_avg\""},
     };
     model m;
     create_stepped(&m, NULL, 0, 7);
@@ -278,6 +232,153 @@ static void test_forged_values(void **state)
     bytes_free(&saved);
     model_destroy(&m);
     model_destroy(&any);
+}
+
+/* The same for momentum in bf16, whose NaN is another pattern. */
+static void test_forged_bf16(void **state)
+{
+    muonium_options options = configure(&(configuration){"", NULL, use_bf16});
+    model m, any;
+    float nan_in_both; /* halves of it are bf16 NaN */
+    uint32_t pattern = 0x7fc07fc0u;
+    (void)state;
+    memcpy(&nan_in_both, &pattern, sizeof pattern);
+    assert_ok(model_create(&m, &options, 0, 1));
+    assert_ok(model_steps(&m, 0, 2));
+    options.nonfinite = MUONIUM_NONFINITE_PROPAGATE;
+    assert_ok(model_create(&any, &options, 0, 1));
+    bytes saved = model_state(&m);
+    bytes forged = forge(&saved, (forgery){.tensor = "h.0.w.momentum", .element = nan_in_both});
+    refuse(&m, &forged, MUONIUM_NON_FINITE, "momentum of \"h.0.w\" is nan at element 2");
+    assert_ok(model_load(&any, &forged));
+    bytes_free(&saved);
+    bytes_free(&forged);
+    model_destroy(&m);
+    model_destroy(&any);
+}
+
+/* A parameter with a part of its state is taken only if what is missing can start anew. */
+static void test_incomplete_parameters(void **state)
+{
+    muonium_load_options partial;
+    muonium_load_report report;
+    muonium_options options;
+    model plain, rich;
+    (void)state;
+    muonium_load_options_init(&partial);
+    partial.partial = true;
+    create_stepped(&plain, NULL, 3, 7);
+    bytes saved = model_state(&plain);
+    bytes without_both = forge(&saved, (forgery){.tensor = "ln.bias.exp_avg", .left_out = true});
+    bytes without =
+        forge(&without_both, (forgery){.tensor = "ln.bias.exp_avg_sq", .left_out = true});
+    assert_ok(model_steps(&plain, 2, 3));
+    assert_ok(model_load_with(&plain, &without, &partial, &report));
+    assert_int_equal(report.matched, 3);
+    assert_int_equal(report.missing, 2);
+    assert_string_equal(report.missing_names, "exp_avg of \"ln.bias\", exp_avg_sq of \"ln.bias\"");
+    muonium_state s;
+    assert_ok(muonium_state_of(plain.optimizer, 3, &s));
+    assert_int_equal(s.steps, 3); /* of the bias, which kept what it had */
+
+    /* Master copies that were never kept: missing, but the momentum is taken. */
+    assert_ok(muonium_options_init(&options, NULL));
+    options.master = true;
+    assert_ok(model_create(&rich, &options, 3, 5));
+    refuse(&rich, &saved, MUONIUM_FORMAT, "it lacks master of \"h.2.half\"");
+    assert_ok(model_load_with(&rich, &saved, &partial, &report));
+    assert_int_equal(report.matched, 2);
+    assert_int_equal(report.missing, 2);
+
+    /* An optimizer without parameters takes nothing, and that is all of it. */
+    model none;
+    assert_ok(model_create(&none, NULL, 0, 0));
+    assert_ok(model_load_with(&none, &saved, &partial, &report));
+    assert_int_equal(report.matched, 0);
+    bytes_free(&saved);
+    bytes_free(&without_both);
+    bytes_free(&without);
+    model_destroy(&plain);
+    model_destroy(&rich);
+    model_destroy(&none);
+}
+
+/* Names and shapes as long as a file can make them leave the message readable. */
+static void test_long_differences(void **state)
+{
+    enum { COUNT = 3, DIMS = 40 };
+    static const uint64_t shape[DIMS] = {0, 4294967295u, 65535};
+    static float data[COUNT][16];
+    uint64_t many[DIMS];
+    muonium_optimizer *optimizer;
+    bytes saved = {0};
+    (void)state;
+    for (size_t d = 0; d < DIMS; d++) {
+        many[d] = d < 3 ? shape[d] : 1;
+    }
+    assert_ok(muonium_create(NULL, &optimizer));
+    for (size_t i = 0; i < COUNT; i++) {
+        char name[301];
+        memset(name, 'a' + (int)i, 300);
+        name[300] = '\0';
+        muonium_tensor tensor = {.name = name, .ndim = 2, .shape = {4, 4}, .data = data[i]};
+        assert_ok(muonium_add(optimizer, &tensor, NULL));
+    }
+    assert_ok(muonium_save_to(optimizer, bytes_append, &saved));
+    for (size_t i = 0; i < COUNT; i++) {
+        char name[310];
+        memset(name, 'a' + (int)i, 300);
+        strcpy(name + 300, ".momentum");
+        bytes forged = forge(&saved, (forgery){.tensor = name, .ndim = DIMS, .shape = many});
+        bytes_free(&saved);
+        saved = forged;
+    }
+    muonium_reader *reader;
+    assert_ok(muonium_reader_open_memory(saved.data, saved.count, &reader));
+    assert_status_message(muonium_load_reader(optimizer, reader, NULL, NULL), MUONIUM_FORMAT,
+                          "... has shape [0, 4294967295, 65535, 1, 1, ");
+    assert_non_null(strstr(muonium_last_error(), ", ...] and not [4, 4], \"bbb"));
+    muonium_reader_close(reader);
+    muonium_destroy(optimizer);
+    bytes_free(&saved);
+}
+
+/* What muonium_verify refuses beyond what loading does. */
+static void test_forged_for_verification(void **state)
+{
+    static const struct {
+        forgery f;
+        const char *message;
+    } cases[] = {
+        {{.key = "muonium.version"}, "key \"muonium.version\" is missing"},
+        {{.key = "muonium.step"}, "key \"muonium.step\" is missing"},
+        {{.key = "muonium.parameter.ln.bias", .value = "route=none"},
+         "has the value \"route=none\""},
+        {{.key = "muonium.crc32c.ln.bias.exp_avg"}, "is missing"},
+        {{.key = "muonium.crc32c.ln.bias.exp_avg", .value = "00000000"}, "the file is damaged"},
+    };
+    model m;
+    create_stepped(&m, NULL, 5, 7);
+    bytes saved = model_state(&m);
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        muonium_reader *reader;
+        muonium_checkpoint_info info = {.steps = 77};
+        bytes forged = forge(&saved, cases[i].f);
+        assert_ok(muonium_reader_open_memory(forged.data, forged.count, &reader));
+        assert_status_message(muonium_verify(reader, &info), MUONIUM_FORMAT, cases[i].message);
+        assert_int_equal(info.steps, 77);
+        muonium_reader_close(reader);
+        bytes_free(&forged);
+    }
+    /* Of a newer format without a version, what is needed cannot be told. */
+    bytes newer = forge(&saved, (forgery){.key = "muonium.format", .value = "2"});
+    bytes nameless = forge(&newer, (forgery){.key = "muonium.version"});
+    refuse(&m, &nameless, MUONIUM_FORMAT, "use version \"unknown\" or newer");
+    bytes_free(&newer);
+    bytes_free(&nameless);
+    bytes_free(&saved);
+    model_destroy(&m);
 }
 
 /* A conversion that leaves the range of the type is noticed. */
@@ -385,7 +486,17 @@ static void test_arguments(void **state)
                           "buffers is NULL");
     assert_status_message(muonium_load_positional(m.optimizer, &buffer, 1, NULL), MUONIUM_INVALID,
                           "buffer 0: data is NULL");
+    assert_status_message(muonium_load_positional(NULL, &buffer, 1, NULL), MUONIUM_INVALID,
+                          "optimizer is NULL");
+    assert_status_message(muonium_load_positional(m.optimizer, NULL, 0, NULL), MUONIUM_INVALID,
+                          "0 buffers, but the optimizer needs 1");
+    assert_status_message(muonium_load_positional_reader(NULL, reader, NULL), MUONIUM_INVALID,
+                          "optimizer is NULL");
     buffer.data = saved.data;
+    buffer.ndim = MUONIUM_MAX_DIMS + 1;
+    assert_status_message(muonium_load_positional(m.optimizer, &buffer, 1, NULL), MUONIUM_INVALID,
+                          "buffer 0: ndim is beyond MUONIUM_MAX_DIMS");
+    buffer.ndim = 1;
     buffer.dtype = (muonium_dtype)9;
     assert_status_message(muonium_load_positional(m.optimizer, &buffer, 1, NULL), MUONIUM_INVALID,
                           "buffer 0: dtype is none");
@@ -393,6 +504,17 @@ static void test_arguments(void **state)
     position.momentum = 1;
     assert_status_message(muonium_load_positional(m.optimizer, &buffer, 1, &position),
                           MUONIUM_INVALID, "momentum 1,");
+    position.momentum = -0.5;
+    assert_status_message(muonium_load_positional(m.optimizer, &buffer, 1, &position),
+                          MUONIUM_INVALID, "momentum -0.5,");
+    position.momentum = 0.5;
+    position.momentum_form = (muonium_momentum_form)3;
+    assert_status_message(muonium_load_positional(m.optimizer, &buffer, 1, &position),
+                          MUONIUM_INVALID, "momentum_form 3,");
+    position.momentum_form = MUONIUM_MOMENTUM_SUM;
+    position.steps = UINT64_MAX;
+    assert_status_message(muonium_load_positional(m.optimizer, &buffer, 1, &position),
+                          MUONIUM_INVALID, "steps 18446744073709551615:");
     position.struct_size = 0;
     assert_status_message(muonium_load_positional(m.optimizer, &buffer, 1, &position),
                           MUONIUM_INVALID, "struct_size of muonium_positional_options is 0");
@@ -414,6 +536,8 @@ int main(void)
         cmocka_unit_test(test_other_model),      cmocka_unit_test(test_other_route),
         cmocka_unit_test(test_left_over_arrays), cmocka_unit_test(test_forged_metadata),
         cmocka_unit_test(test_forged_values),    cmocka_unit_test(test_overflow_in_conversion),
+        cmocka_unit_test(test_forged_bf16),      cmocka_unit_test(test_incomplete_parameters),
+        cmocka_unit_test(test_long_differences), cmocka_unit_test(test_forged_for_verification),
         cmocka_unit_test(test_every_bit),        cmocka_unit_test(test_every_length),
         cmocka_unit_test(test_arguments),
     };

@@ -159,6 +159,15 @@ static void test_writer_refusals(void **state)
                      MUONIUM_INVALID);
     assert_int_equal(muonium_writer_add_metadata(writer, "k", "\xed\xa0\x80"), MUONIUM_INVALID);
     assert_int_equal(muonium_writer_add_metadata(writer, NULL, ""), MUONIUM_INVALID);
+    assert_int_equal(muonium_writer_add_metadata(writer, "k", NULL), MUONIUM_INVALID);
+    assert_status_message(muonium_writer_add_metadata(NULL, "k", ""), MUONIUM_INVALID,
+                          "writer is NULL");
+    assert_status_message(mu_writer_seal(NULL, "k"), MUONIUM_INVALID, "writer is NULL");
+    assert_status_message(mu_writer_seal(writer, NULL), MUONIUM_INVALID, "key is NULL");
+    assert_status_message(muonium_writer_add(writer, "w", "F32", SIZE_MAX, (uint64_t[]){1}),
+                          MUONIUM_INVALID, "shape is longer than a header may be");
+    assert_status_message(muonium_writer_prepare(writer), MUONIUM_INVALID, "has not begun");
+    assert_status_message(muonium_writer_finish(NULL), MUONIUM_INVALID, "writer is NULL");
     assert_status_message(muonium_writer_data(writer, "", 0), MUONIUM_INVALID, "has not begun");
     assert_int_equal(muonium_writer_finish(writer), MUONIUM_INVALID);
 
@@ -168,7 +177,10 @@ static void test_writer_refusals(void **state)
     assert_int_equal(muonium_writer_begin(writer, NULL), MUONIUM_INVALID);
     assert_ok(muonium_writer_begin_sink(writer, append, &out));
     assert_int_equal(muonium_writer_add(writer, "x", "U8", 0, NULL), MUONIUM_INVALID);
+    assert_int_equal(muonium_writer_begin_sink(writer, append, &out), MUONIUM_INVALID);
+    assert_int_equal(muonium_writer_begin(writer, "x"), MUONIUM_INVALID);
     assert_int_equal(muonium_writer_data(writer, NULL, 1), MUONIUM_INVALID);
+    assert_ok(muonium_writer_data(writer, NULL, 0));
     assert_int_equal(muonium_writer_data(writer, "12345", 5), MUONIUM_INVALID);
     assert_ok(muonium_writer_data(writer, "12", 2));
     assert_status_message(muonium_writer_finish(writer), MUONIUM_INVALID,
@@ -178,6 +190,49 @@ static void test_writer_refusals(void **state)
     assert_int_equal(muonium_writer_finish(writer), MUONIUM_INVALID);
     muonium_writer_destroy(writer);
     muonium_writer_destroy(NULL);
+}
+
+/* A header that would be longer than the format allows; control characters take six bytes
+ * each. */
+static void test_header_beyond_the_limit(void **state)
+{
+    enum { LIMIT = 100000000 };
+    static buffer out;
+    muonium_writer *writer;
+    char *text = malloc(LIMIT + 2);
+    (void)state;
+    out.count = 0;
+    assert_non_null(text);
+    memset(text, 1, LIMIT + 1);
+    text[LIMIT + 1] = '\0';
+    assert_ok(muonium_writer_create(&writer));
+    assert_status_message(muonium_writer_add_metadata(writer, "k", text), MUONIUM_INVALID,
+                          "value has 100000001 bytes, more than a header may");
+    text[LIMIT / 6] = '\0';
+    assert_ok(muonium_writer_add_metadata(writer, "k", text));
+    assert_status_message(muonium_writer_begin_sink(writer, append, &out), MUONIUM_INVALID,
+                          "but the format allows 100000000: use fewer tensors");
+    assert_int_equal(out.count, 0);
+    muonium_writer_destroy(writer);
+    free(text);
+}
+
+/* A seal without other metadata, and a writer that is forgotten while it writes to a sink. */
+static void test_seal_alone(void **state)
+{
+    static buffer out;
+    muonium_writer *writer;
+    muonium_reader *reader;
+    (void)state;
+    out.count = 0;
+    assert_ok(muonium_writer_create(&writer));
+    assert_ok(mu_writer_seal(writer, SEAL));
+    assert_ok(muonium_writer_begin_sink(writer, append, &out));
+    assert_ok(muonium_writer_prepare(writer));
+    muonium_writer_destroy(writer);
+    assert_ok(muonium_reader_open_memory(out.bytes, out.count, &reader));
+    assert_ok(mu_reader_check_seal(reader, SEAL));
+    muonium_reader_close(reader);
 }
 
 static void test_writer_refuses_duplicates(void **state)
@@ -214,6 +269,14 @@ static void test_failing_sink(void **state)
     out.limit = 0;
 }
 
+static bool read_nothing(void *context, uint64_t offset, void *to, size_t bytes)
+{
+    (void)context;
+    (void)offset;
+    (void)to;
+    return bytes == 0;
+}
+
 static void test_reader_arguments(void **state)
 {
     static buffer file;
@@ -226,6 +289,12 @@ static void test_reader_arguments(void **state)
     assert_int_equal(muonium_reader_open_memory(NULL, 1, &reader), MUONIUM_INVALID);
     assert_int_equal(muonium_reader_open_memory(NULL, 0, &reader), MUONIUM_FORMAT);
     assert_int_equal(muonium_reader_open_source(NULL, &reader), MUONIUM_INVALID);
+    assert_status_message(muonium_reader_open_memory(file.bytes, file.count, NULL), MUONIUM_INVALID,
+                          "reader is NULL");
+    assert_status_message(muonium_reader_open_source(&(muonium_source){.size = 8}, &reader),
+                          MUONIUM_INVALID, "source->read is NULL");
+    assert_status_message(muonium_reader_open_source(&(muonium_source){.read = read_nothing}, NULL),
+                          MUONIUM_INVALID, "reader is NULL");
     assert_status_message(muonium_reader_open("/nonexistent/file", &reader), MUONIUM_IO,
                           "\"/nonexistent/file\"");
     assert_status_message(muonium_reader_open("/", &reader), MUONIUM_IO, "is a directory");
@@ -246,6 +315,15 @@ static void test_reader_arguments(void **state)
     muonium_entry foreign = *entry;
     foreign.offset = file.count;
     assert_int_equal(muonium_reader_read(reader, &foreign, 0, &byte, 1), MUONIUM_INVALID);
+    foreign.offset = file.count + 1;
+    assert_status_message(muonium_reader_read(reader, &foreign, 0, &byte, 1), MUONIUM_INVALID,
+                          "the entry is of another reader");
+    assert_ok(muonium_reader_read(reader, entry, 0, NULL, 0));
+    assert_status_message(muonium_reader_read(NULL, entry, 0, &byte, 1), MUONIUM_INVALID,
+                          "reader is NULL");
+    assert_null(muonium_reader_find(reader, NULL));
+    assert_null(muonium_reader_metadata(reader, NULL));
+    assert_string_equal(muonium_reader_metadata_key(reader, 0, NULL), "format");
     muonium_reader_close(reader);
 
     reader = NULL;
@@ -253,6 +331,7 @@ static void test_reader_arguments(void **state)
     assert_null(muonium_reader_entry(reader, 0));
     assert_null(muonium_reader_find(reader, "w"));
     assert_null(muonium_reader_metadata(reader, "w"));
+    assert_int_equal(muonium_reader_metadata_count(reader), 0);
     muonium_reader_close(reader);
 }
 
@@ -306,6 +385,21 @@ static void test_dtype_names(void **state)
     assert_false(muonium_dtype_named("I32", &dtype));
     assert_false(muonium_dtype_named(NULL, &dtype));
     assert_int_equal(dtype, MUONIUM_F16);
+}
+
+/* Sizes at which the number of bytes just fits, or does not. */
+static void test_largest_tensors(void **state)
+{
+    uint64_t bytes = 0;
+    (void)state;
+    assert_true(mu_tensor_bytes(8, 1, (uint64_t[]){UINT64_MAX}, &bytes));
+    assert_true(bytes == UINT64_MAX);
+    assert_true(mu_tensor_bytes(4, 1, (uint64_t[]){UINT64_MAX - 1}, &bytes));
+    assert_true(bytes == (UINT64_MAX - 1) / 2);
+    assert_false(mu_tensor_bytes(16, 1, (uint64_t[]){UINT64_MAX / 2 + 1}, &bytes));
+    assert_true(mu_tensor_bytes(16, 1, (uint64_t[]){UINT64_MAX / 2}, &bytes));
+    assert_true(bytes == UINT64_MAX - 1);
+    assert_false(mu_tensor_bytes(4, 1, (uint64_t[]){3}, &bytes));
 }
 
 /* ---- memory ---- */
@@ -412,11 +506,14 @@ int main(void)
         cmocka_unit_test(test_empty_file),
         cmocka_unit_test(test_many_tensors),
         cmocka_unit_test(test_writer_refusals),
+        cmocka_unit_test(test_header_beyond_the_limit),
+        cmocka_unit_test(test_seal_alone),
         cmocka_unit_test(test_writer_refuses_duplicates),
         cmocka_unit_test(test_failing_sink),
         cmocka_unit_test(test_reader_arguments),
         cmocka_unit_test(test_failing_source),
         cmocka_unit_test(test_dtype_names),
+        cmocka_unit_test(test_largest_tensors),
         cmocka_unit_test(test_every_allocation_fails_in_turn),
         cmocka_unit_test(test_memory_is_bounded),
     };

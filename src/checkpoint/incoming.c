@@ -70,21 +70,16 @@ static double element_at(const void *from, muonium_dtype dtype, size_t index)
     double wide;
     float single;
     uint16_t half;
-    switch (dtype) {
-    case MUONIUM_F64:
+    if (dtype == MUONIUM_F64) {
         memcpy(&wide, at, sizeof wide);
         return wide;
-    case MUONIUM_F32:
+    }
+    if (dtype == MUONIUM_F32) {
         memcpy(&single, at, sizeof single);
         return (double)single;
-    case MUONIUM_BF16:
-        memcpy(&half, at, sizeof half);
-        return (double)mu_f32_from_bf16(half);
-    case MUONIUM_F16:
-        memcpy(&half, at, sizeof half);
-        return (double)mu_f32_from_f16(half);
     }
-    return 0;
+    memcpy(&half, at, sizeof half);
+    return (double)(dtype == MUONIUM_BF16 ? mu_f32_from_bf16(half) : mu_f32_from_f16(half));
 }
 
 void mu_incoming_convert(mu_incoming_array *array, size_t first, const void *from, size_t count)

@@ -50,12 +50,11 @@ bool mu_json_expect(mu_json *json, char punctuation)
     if (mu_json_take(json, punctuation)) {
         return true;
     }
-    for (size_t i = 0; i < sizeof expected / sizeof expected[0]; i++) {
-        if (expected[i].byte == punctuation) {
-            return fail_at(json, json->at, expected[i].problem);
-        }
+    size_t i = 0;
+    while (expected[i].byte != punctuation) {
+        i++;
     }
-    return fail_at(json, json->at, "unexpected byte");
+    return fail_at(json, json->at, expected[i].problem);
 }
 
 /* Four hexadecimal digits at `at`; -1 if there are none. */

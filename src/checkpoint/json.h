@@ -22,7 +22,7 @@ typedef struct mu_json {
 /* Skip white space; if `punctuation` comes next, step over it and return true. */
 bool mu_json_take(mu_json *json, char punctuation);
 
-/* The same, but anything else is a failure. */
+/* The same, but anything else is a failure. For { } [ ] : , and ". */
 bool mu_json_expect(mu_json *json, char punctuation);
 
 /* A string: valid UTF-8, no raw control characters, no lone surrogates, and no

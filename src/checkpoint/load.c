@@ -33,9 +33,9 @@ MU_PRINTF(2, 3) static void list(listing *to, const char *format, ...)
     va_list arguments;
     va_start(arguments, format);
     size_t room = sizeof to->text - to->used;
-    int wrote = vsnprintf(to->text + to->used, room, format, arguments);
+    size_t wrote = (size_t)vsnprintf(to->text + to->used, room, format, arguments);
     va_end(arguments);
-    to->used += wrote < 0 ? 0 : (size_t)wrote < room ? (size_t)wrote : room - 1;
+    to->used += wrote < room ? wrote : room - 1;
 }
 
 /* ", and 5 more" where that is so. */

@@ -20,21 +20,12 @@ const char *mu_state_name(mu_state_kind kind)
 
 static void *data_of(const mu_parameter *parameter, mu_state_kind kind)
 {
-    switch (kind) {
-    case MU_STATE_MOMENTUM:
-        return parameter->momentum;
-    case MU_STATE_EXP_AVG:
-        return parameter->exp_avg;
-    case MU_STATE_EXP_AVG_SQ:
-        return parameter->exp_avg_sq;
-    case MU_STATE_NORMUON:
-        return parameter->normuon;
-    case MU_STATE_MASTER:
-        return parameter->master;
-    case MU_STATE_KINDS:
-        break;
-    }
-    return NULL;
+    void *const data[MU_STATE_KINDS] = {
+        [MU_STATE_MOMENTUM] = parameter->momentum,     [MU_STATE_EXP_AVG] = parameter->exp_avg,
+        [MU_STATE_EXP_AVG_SQ] = parameter->exp_avg_sq, [MU_STATE_NORMUON] = parameter->normuon,
+        [MU_STATE_MASTER] = parameter->master,
+    };
+    return data[kind];
 }
 
 /* By what its options say: a description has the arrays, but not their data. */
