@@ -160,8 +160,8 @@ def test_divergence_says_so(tmp_path):
 # ---- interruption ----
 
 
-def interrupt(arguments, directory, after_line="     "):
-    """Start, send SIGINT once the first losses are printed, return (code, stderr)."""
+def interrupt(arguments, directory, by=signal.SIGINT, after_line="     "):
+    """Start, send a signal once the first losses are printed, return (code, stderr)."""
     process = subprocess.Popen(
         [str(MUONIUM), *map(str, arguments)],
         cwd=directory, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -169,7 +169,7 @@ def interrupt(arguments, directory, after_line="     "):
     for line in process.stdout:
         if line.startswith(after_line) and "." in line:
             break
-    process.send_signal(signal.SIGINT)
+    process.send_signal(by)
     _, error = process.communicate(timeout=120)
     return process.returncode, error
 
@@ -190,6 +190,38 @@ def test_resuming_equals_not_stopping(tmp_path, optimizer):
                  "--threads", 3, cwd=tmp_path)
     assert losses(tmp_path / "l.csv") == losses(whole / "l.csv")
     assert out.split("Written")[1] == expected.split("Written")[1]
+
+
+@pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGHUP])
+def test_other_signals_save_too(tmp_path, by):
+    code, error = interrupt([*TINY, "--steps", 4000], tmp_path, by)
+    assert code == 1 and "and saved" in error
+    assert os.listdir(tmp_path) == ["demo.safetensors"]
+
+
+def test_a_checkpoint_that_cannot_be_written(tmp_path):
+    place = tmp_path / "place"
+    place.mkdir()
+    process = subprocess.Popen(
+        [str(MUONIUM), *TINY, "--steps", "4000", "--checkpoint", "place/c"],
+        cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )
+    process.stdout.readline()
+    place.rmdir()
+    process.send_signal(signal.SIGINT)
+    _, error = process.communicate(timeout=120)
+    assert process.returncode == 1
+    assert re.search(r"interrupted after step \d+, and not saved: .*place/", error)
+
+
+@pytest.mark.skipif("ASAN_OPTIONS" in os.environ, reason="the sanitizer reserves terabytes")
+def test_memory_limit_of_the_shell(tmp_path):
+    done = subprocess.run(
+        ["sh", "-c", f"ulimit -v 300000; '{MUONIUM}' demo --size large"],
+        cwd=tmp_path, capture_output=True, text=True, timeout=60,
+    )
+    assert done.returncode == 1 and done.stdout == "" and os.listdir(tmp_path) == []
+    assert "takes about" in done.stderr and "choose a smaller size" in done.stderr
 
 
 def test_resuming_with_another_text(tmp_path):

@@ -247,6 +247,15 @@ static void catch_signals(void)
     struct sigaction action = {.sa_handler = note_interrupt, .sa_flags = (int)SA_RESETHAND};
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGHUP, &action, NULL); /* the terminal is closed */
+}
+
+/* What follows the training has nothing to save, and a signal ends it at once. */
+static void release_signals(void)
+{
+    signal(SIGINT, SIG_DFL);
+    signal(SIGTERM, SIG_DFL);
+    signal(SIGHUP, SIG_DFL);
 }
 
 static int save_and_stop(demo *d)
@@ -368,9 +377,11 @@ static int print_samples(demo *d)
 static int finish(demo *d)
 {
     int code = write_file(d, d->value[PLOT].text, gpt_plot_write);
-    if (code == EXIT_OK && d->value[CSV].given) {
-        code = write_file(d, d->value[CSV].text, write_csv);
+    if (d->value[CSV].given) {
+        const int written = write_file(d, d->value[CSV].text, write_csv);
+        code = code == EXIT_OK ? written : code;
     }
+    release_signals();
     if (d->value[JSON].given) {
         gpt_report_json(stdout, &d->trainer, d->text_name);
         return code;

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -159,20 +160,37 @@ bool gpt_parse_each(const char *text, const char *name, double most, const gpt_s
 
 /* ---- memory ---- */
 
-/* What the system can give without swapping; all it has, where that is not told. */
-static double available_bytes(void)
+/* The first number that stands in a file in this form; infinity if there is none. */
+static double number_in(const char *path, const char *form)
 {
-    double kilobytes = 0;
-    FILE *file = fopen("/proc/meminfo", "r");
+    double number = INFINITY;
+    FILE *file = fopen(path, "r");
     if (file != NULL) {
         char line[128];
-        while (fgets(line, sizeof line, file) != NULL &&
-               sscanf(line, "MemAvailable: %lf", &kilobytes) != 1) {
+        while (fgets(line, sizeof line, file) != NULL && sscanf(line, form, &number) != 1) {
         }
         fclose(file);
     }
-    return kilobytes > 0 ? 1024 * kilobytes
-                         : (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+    return number;
+}
+
+/* What the system gives without swapping; all it has, where that is not told. A container
+ * and the shell (ulimit -v) may allow less. */
+static double available_bytes(void)
+{
+    const double free_bytes = 1024 * number_in("/proc/meminfo", "MemAvailable: %lf");
+    const double installed = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+    double available = fmin(free_bytes, installed);
+    const double allowed = number_in("/sys/fs/cgroup/memory.max", "%lf");
+    const double used = number_in("/sys/fs/cgroup/memory.current", "%lf");
+    if (isfinite(allowed) && isfinite(used)) {
+        available = fmin(available, fmax(0, allowed - used));
+    }
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
+        available = fmin(available, (double)limit.rlim_cur);
+    }
+    return available;
 }
 
 static const char *format_bytes(char text[32], double bytes)
