@@ -78,6 +78,56 @@ static int change_mode(int file, mode_t mode)
     return result;
 }
 
+static int examine_file(int file, struct stat *status)
+{
+    int result;
+    int times = 0;
+    do {
+        result = mu_file_system.fstat(file, status);
+    } while (interrupted(result, &times));
+    return result;
+}
+
+static int examine_entry(int directory, const char *name, struct stat *status)
+{
+    int result;
+    int times = 0;
+    do {
+        result = mu_file_system.fstatat(directory, name, status, AT_SYMLINK_NOFOLLOW);
+    } while (interrupted(result, &times));
+    return result;
+}
+
+static ssize_t read_link(const char *path, char *target, size_t bytes)
+{
+    ssize_t result;
+    int times = 0;
+    do {
+        result = mu_file_system.readlink(path, target, bytes);
+    } while (interrupted(result, &times));
+    return result;
+}
+
+static int rename_entry(int directory, const char *from, const char *to)
+{
+    int result;
+    int times = 0;
+    do {
+        result = mu_file_system.renameat(directory, from, directory, to);
+    } while (interrupted(result, &times));
+    return result;
+}
+
+static int remove_entry(int directory, const char *name)
+{
+    int result;
+    int times = 0;
+    do {
+        result = mu_file_system.unlinkat(directory, name, 0);
+    } while (interrupted(result, &times));
+    return result;
+}
+
 /* Close once whatever happens: on Linux an interrupted close has closed. */
 static int close_file(int file)
 {
@@ -109,7 +159,7 @@ muonium_status mu_file_open(const char *path, int *file, uint64_t *size)
     }
     struct stat status;
     muonium_status result = MUONIUM_OK;
-    if (mu_file_system.fstat(opened, &status) < 0) {
+    if (examine_file(opened, &status) < 0) {
         result = fail_path("examine", path);
     } else if (!S_ISREG(status.st_mode)) {
         result = fail_irregular(path, status.st_mode);
@@ -176,7 +226,7 @@ static muonium_status follow_links(const char *path, char **resolved)
     memcpy(current, path, strlen(path) + 1);
     for (int links = 0; links <= LINKS_FOLLOWED; links++) {
         char target[PATH_MAX];
-        ssize_t length = mu_file_system.readlink(current, target, sizeof target);
+        ssize_t length = read_link(current, target, sizeof target);
         if (length < 0 && (errno == EINVAL || errno == ENOENT)) {
             *resolved = current;
             return MUONIUM_OK;
@@ -222,8 +272,7 @@ static muonium_status open_directory(mu_atomic_file *atomic)
 static muonium_status open_temporary(mu_atomic_file *atomic)
 {
     struct stat old;
-    bool exists =
-        mu_file_system.fstatat(atomic->directory, atomic->base, &old, AT_SYMLINK_NOFOLLOW) == 0;
+    bool exists = examine_entry(atomic->directory, atomic->base, &old) == 0;
     if (!exists && errno != ENOENT) {
         return fail_path("examine", atomic->path);
     }
@@ -329,8 +378,7 @@ muonium_status mu_atomic_commit(mu_atomic_file *atomic)
     if (status != MUONIUM_OK) {
         return status;
     }
-    if (mu_file_system.renameat(atomic->directory, atomic->temporary, atomic->directory,
-                                atomic->base) < 0) {
+    if (rename_entry(atomic->directory, atomic->temporary, atomic->base) < 0) {
         status = fail_path("rename a temporary file to", atomic->path);
         mu_atomic_abandon(atomic);
         return status;
@@ -355,7 +403,7 @@ void mu_atomic_abandon(mu_atomic_file *atomic)
         close_file(atomic->file);
     }
     if (atomic->temporary[0] != '\0') {
-        mu_file_system.unlinkat(atomic->directory, atomic->temporary, 0);
+        remove_entry(atomic->directory, atomic->temporary);
     }
     release(atomic);
 }
