@@ -75,6 +75,21 @@ if(MUONIUM_BLAS)
     set_property(TEST test_matmul-blas APPEND PROPERTY ENVIRONMENT MUONIUM_CPU=blas)
 endif()
 
+# The fault harness. Instrumented builds are slower and inject a part of the faults.
+file(GLOB fault_sources CONFIGURE_DEPENDS tests/faults/*.c)
+add_executable(faults ${fault_sources} $<TARGET_OBJECTS:muonium-test>)
+set_target_properties(faults PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+target_include_directories(faults PRIVATE include src tests)
+target_include_directories(faults SYSTEM PRIVATE ${LAPACKE_INCLUDE_DIR})
+target_link_libraries(faults PRIVATE muonium-flags muonium-static PkgConfig::CMOCKA
+    ${LAPACKE_LIBRARY} ${LAPACK_LIBRARY} ${BLAS_LIBRARY} Threads::Threads m)
+set(fault_options)
+if(MUONIUM_SANITIZE OR MUONIUM_COVERAGE)
+    set(fault_options --every 20)
+endif()
+muonium_add_test(faults c $<TARGET_FILE:faults> ${fault_options})
+muonium_add_test(faults-self-check c $<TARGET_FILE:faults> --self-check)
+
 # ---- Python ----
 
 # An uninstrumented interpreter can load a library with gcc's address sanitizer

@@ -105,19 +105,25 @@ static inline void model_destroy(model *m)
     m->optimizer = NULL;
 }
 
+/* The gradients that belong to a step. */
+static inline void model_set_grads(model *m, unsigned step)
+{
+    uint64_t state = 0x9e3779b97f4a7c15u * (step + 1);
+    for (size_t i = 0; i < MODEL_PARAMETERS; i++) {
+        for (size_t k = 0; k < model_elements(i); k++) {
+            state = state * 6364136223846793005u + 1442695040888963407u;
+            model_put(m->grad[i], model_parameters[i].dtype, k,
+                      (float)((double)(state >> 33) / 0x1p31 - 0.5));
+        }
+    }
+}
+
 /* Steps number [from, to), with the gradients that belong to each. */
 static inline muonium_status model_steps(model *m, unsigned from, unsigned to)
 {
     muonium_status status = MUONIUM_OK;
     for (unsigned step = from; status == MUONIUM_OK && step < to; step++) {
-        uint64_t state = 0x9e3779b97f4a7c15u * (step + 1);
-        for (size_t i = 0; i < MODEL_PARAMETERS; i++) {
-            for (size_t k = 0; k < model_elements(i); k++) {
-                state = state * 6364136223846793005u + 1442695040888963407u;
-                model_put(m->grad[i], model_parameters[i].dtype, k,
-                          (float)((double)(state >> 33) / 0x1p31 - 0.5));
-            }
-        }
+        model_set_grads(m, step);
         status = muonium_step(m->optimizer);
     }
     return status;
