@@ -65,6 +65,7 @@ extern const command command_route;
 extern const command command_step;
 extern const command command_inspect;
 extern const command command_bench;
+extern const command command_mpi_plan;
 extern const command command_demo;
 extern const command command_completion;
 extern const command command_manual;

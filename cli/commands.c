@@ -6,9 +6,9 @@
 #include "command.h"
 
 const command *const commands[] = {
-    &command_demo, &command_info,    &command_coeffs, &command_orthogonalize, &command_route,
-    &command_step, &command_inspect, &command_bench,  &command_completion,    &command_manual,
-    NULL,
+    &command_demo,     &command_info,       &command_coeffs,  &command_orthogonalize,
+    &command_route,    &command_step,       &command_inspect, &command_bench,
+    &command_mpi_plan, &command_completion, &command_manual,  NULL,
 };
 
 const char *command_name(int index)

@@ -36,6 +36,11 @@ mu_operand mu_operand_of(const mu_kernel *kernel, const void *data, size_t ld, d
  * not a multiple of the page size, which would put a column into a few cache sets. */
 size_t mu_leading(const mu_kernel *kernel, size_t n);
 
+/* Sums over k columns are formed in blocks of this many, each onto zero, and the blocks
+ * added in order: so the Gram matrices of such blocks, added in order, are bit for bit that
+ * of the whole. */
+MU_SHARED size_t mu_block_columns(const mu_kernel *kernel, size_t k);
+
 /* Bytes of scratch that each product of this shape (m x n, m x m) needs on up to
  * `lanes` threads; false if that does not fit into a size_t. */
 bool mu_matmul_scratch(const mu_kernel *kernel, size_t m, size_t n, unsigned lanes, size_t *bytes);

@@ -51,7 +51,7 @@ static size_t ceil_div(size_t a, size_t b)
     return (a + b - 1) / b;
 }
 
-static size_t block_length(const mu_kernel *kernel, size_t k)
+size_t mu_block_columns(const mu_kernel *kernel, size_t k)
 {
     return ceil_div(k, ceil_div(k, kernel->kc));
 }
@@ -180,7 +180,7 @@ static void triangle(const mu_matmul *with, size_t m, size_t k, const mu_lanes *
     product p = {.kernel = kernel,
                  .bytes = muonium_dtype_size(kernel->type),
                  .k = k,
-                 .kc = block_length(kernel, k),
+                 .kc = mu_block_columns(kernel, k),
                  .a = {*a, m, kernel->mr, kernel->pack_a, with->scratch},
                  .b = {*b, m, kernel->nr, kernel->pack_b, NULL},
                  .c = c,
@@ -277,7 +277,7 @@ void mu_apply(const mu_matmul *with, size_t m, size_t n, const mu_operand *a, co
     product p = {.kernel = kernel,
                  .bytes = muonium_dtype_size(kernel->type),
                  .k = m,
-                 .kc = block_length(kernel, m),
+                 .kc = mu_block_columns(kernel, m),
                  .a = {cols_as_lanes(a), m, kernel->mr, kernel->pack_a, with->scratch},
                  .b = {cols_as_lanes(x), n, kernel->nr, kernel->pack_b, NULL},
                  .c = y,
@@ -313,13 +313,13 @@ bool mu_matmul_scratch(const mu_kernel *kernel, size_t m, size_t n, unsigned lan
     size_t longest = 0;
     size_t lengths[2] = {m, n};
     for (int i = 0; i < 2; i++) {
-        p.kc = block_length(kernel, lengths[i]);
+        p.kc = mu_block_columns(kernel, lengths[i]);
         size_t blocks = min_size(ceil_div(lengths[i], p.kc), BLOCKS_AT_ONCE);
         size_t both =
             packed_bytes(&p, m, kernel->mr, blocks) + packed_bytes(&p, m, kernel->nr, blocks);
         longest = both > longest ? both : longest;
     }
-    p.kc = block_length(kernel, m);
+    p.kc = mu_block_columns(kernel, m);
     size_t blocks = ceil_div(m, p.kc);
     size_t apply = packed_bytes(&p, m, kernel->mr, blocks) +
                    lanes * packed_bytes(&p, STRIP, kernel->nr, blocks);

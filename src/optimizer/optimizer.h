@@ -160,7 +160,7 @@ muonium_status mu_parameter_at(const muonium_optimizer *optimizer, size_t index,
                                mu_parameter **parameter);
 
 /* parameters.c: whether a parameter has a master copy beside it. */
-bool mu_keeps_master(const mu_parameter *p);
+MU_SHARED bool mu_keeps_master(const mu_parameter *p);
 
 /* parameters.c: fail, naming what cannot be done, if the optimizer is a description. */
 muonium_status mu_need_state(const muonium_optimizer *optimizer, const char *action);

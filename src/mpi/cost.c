@@ -1,0 +1,125 @@
+/*
+ * cost.c: how long a piece takes: the operations of its orthogonalisation in the form that
+ * its plan chooses, and the bytes that the element-wise passes read and write.
+ */
+#include "mpi/plan.h"
+
+#include "matmul/matmul.h"
+
+/* Gradient, state and parameter, in and out, of Muon and of AdamW alike. */
+enum { BYTES_PER_ELEMENT = 28 };
+
+/* The plan of one matrix, in the form of info->form, AUTO for the group's own choice. */
+static muonium_status describe(const muonium_group *group, size_t rows, size_t cols,
+                               muonium_plan_info *info)
+{
+    double table[MUONIUM_MAX_STEPS][3];
+    muonium_plan_options options;
+    muonium_plan *plan = NULL;
+    muonium_status status = mu_plan_options_of(&group->options, table, &options);
+    if (status == MUONIUM_OK) {
+        options.form = info->form != MUONIUM_FORM_AUTO ? info->form : options.form;
+        status = muonium_plan_create((muonium_shape){1, rows, cols}, &options, &plan);
+    }
+    if (status == MUONIUM_OK) {
+        status = muonium_plan_describe(plan, info);
+        muonium_plan_destroy(plan);
+    }
+    return status;
+}
+
+/* Making a plan takes longer than looking it up, and models repeat a few shapes. */
+typedef struct known {
+    const muonium_group *group;
+    size_t rows, cols;
+    double flops;
+} known;
+
+typedef struct memory {
+    known shapes[64];
+    size_t next, count;
+} memory;
+
+static muonium_status recall_flops(memory *m, const muonium_group *group, size_t rows, size_t cols,
+                                   double *flops)
+{
+    enum { ROOM = sizeof m->shapes / sizeof m->shapes[0] };
+    for (size_t i = 0; i < m->count; i++) {
+        const known *k = &m->shapes[i];
+        if (k->group == group && k->rows == rows && k->cols == cols) {
+            *flops = k->flops;
+            return MUONIUM_OK;
+        }
+    }
+    muonium_plan_info info = {.form = MUONIUM_FORM_AUTO};
+    muonium_status status = describe(group, rows, cols, &info);
+    if (status == MUONIUM_OK) {
+        *flops = info.flops;
+        m->shapes[m->next] = (known){group, rows, cols, *flops};
+        m->next = (m->next + 1) % ROOM;
+        m->count += m->count < ROOM;
+    }
+    return status;
+}
+
+/* All matrices of a part: those of the blocks of rows of each index of its batch. */
+static muonium_status flops_of_part(memory *m, const mu_parameter *p, const mu_part *part,
+                                    double *flops)
+{
+    const mu_matrices *matrices = &p->matrices;
+    muonium_status status = MUONIUM_OK;
+    *flops = 0;
+    if (part->rows > 0) {
+        return recall_flops(m, p->group, part->rows, part->cols, flops);
+    }
+    double repeats = (double)matrices->batch.total * (double)part->elements / (double)p->elements;
+    for (size_t b = 0; status == MUONIUM_OK && b < matrices->blocks; b++) {
+        mu_matrix_place place = mu_matrix_at(matrices, b);
+        double one = 0;
+        status = recall_flops(m, p->group, place.rows, place.cols, &one);
+        *flops += one * repeats;
+    }
+    return status;
+}
+
+muonium_status mu_price_parts(const muonium_optimizer *description,
+                              const muonium_mpi_plan_options *options, mu_part *parts, size_t count)
+{
+    memory m = {.count = 0};
+    muonium_status status = MUONIUM_OK;
+    for (size_t i = 0; status == MUONIUM_OK && i < count; i++) {
+        const mu_parameter *p = description->parameters[parts[i].piece.parameter];
+        double flops = 0;
+        if (p->muon) {
+            status = flops_of_part(&m, p, &parts[i], &flops);
+        }
+        parts[i].piece.seconds = flops / options->flops +
+                                 BYTES_PER_ELEMENT * (double)parts[i].elements / options->bandwidth;
+    }
+    return status;
+}
+
+muonium_status mu_price_split(const muonium_group *group, const muonium_mpi_plan_options *options,
+                              size_t m, size_t n, mu_split_price *price)
+{
+    muonium_plan_info once = {.form = MUONIUM_FORM_AUTO}, twice;
+    const mu_kernel *kernel = NULL;
+    muonium_dtype real = group->options.precision == MUONIUM_F64 ? MUONIUM_F64 : MUONIUM_F32;
+    muonium_status status = mu_kernel_choose(real, &kernel);
+    if (status == MUONIUM_OK) {
+        status = describe(group, m, n, &once);
+    }
+    if (status == MUONIUM_OK) { /* in one form the operations are linear in the columns */
+        twice.form = once.form;
+        status = describe(group, m, 2 * n, &twice);
+    }
+    if (status == MUONIUM_OK) {
+        bool each_step = once.form == MUONIUM_FORM_STANDARD;
+        *price = (mu_split_price){
+            .fixed = (2 * once.flops - twice.flops) / options->flops,
+            .block = mu_block_columns(kernel, n),
+            .grams = (size_t)(each_step ? once.steps : once.restarts + 1),
+        };
+    }
+    return status;
+}

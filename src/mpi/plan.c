@@ -1,0 +1,431 @@
+/*
+ * plan.c: packing pieces onto ranks, longest first, and telling what came out.
+ */
+#include "mpi/plan.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A matrix is cut by columns only if that takes at least this much off its time. */
+#define WORTH_A_SPLIT 0.8
+
+void muonium_mpi_plan_options_init(muonium_mpi_plan_options *options)
+{
+    if (options) {
+        *options = (muonium_mpi_plan_options){
+            .struct_size = sizeof *options, .flops = 2e11, .bandwidth = 1e10, .split = true};
+    }
+}
+
+static muonium_status read_options(const muonium_mpi_plan_options *given,
+                                   muonium_mpi_plan_options *options)
+{
+    muonium_mpi_plan_options_init(options);
+    if (!given) {
+        return MUONIUM_OK;
+    }
+    if (given->struct_size < sizeof given->struct_size || given->struct_size > sizeof *options) {
+        return mu_fail(MUONIUM_INVALID,
+                       "struct_size of muonium_mpi_plan_options is %zu: call "
+                       "muonium_mpi_plan_options_init first (this library knows up to %zu)",
+                       given->struct_size, sizeof *options);
+    }
+    memcpy(options, given, given->struct_size);
+    options->struct_size = sizeof *options;
+    if (!(options->flops > 0) || !isfinite(options->flops) || !(options->bandwidth > 0) ||
+        !isfinite(options->bandwidth)) {
+        return mu_fail(MUONIUM_INVALID, "flops is %g and bandwidth %g: use finite numbers above 0",
+                       options->flops, options->bandwidth);
+    }
+    return MUONIUM_OK;
+}
+
+/* ---- cutting by columns ---- */
+
+/* How a matrix could be cut. */
+typedef struct split {
+    size_t most; /* pieces; 1: it stays whole */
+    size_t m, n; /* oriented */
+    size_t blocks;
+    mu_split_price price;
+    double by_column; /* seconds of each column, on top of price.fixed */
+} split;
+
+static muonium_status consider_split(const muonium_optimizer *description,
+                                     const muonium_mpi_plan_options *options, int ranks,
+                                     double share, const mu_part *part, split *s)
+{
+    const muonium_group *group = description->parameters[part->piece.parameter]->group;
+    *s = (split){.most = 1};
+    if (part->rows == 0 || !(part->piece.seconds > share) || ranks == 1 || !options->split) {
+        return MUONIUM_OK;
+    }
+    s->m = part->rows < part->cols ? part->rows : part->cols;
+    s->n = part->rows < part->cols ? part->cols : part->rows;
+    muonium_status status = mu_price_split(group, options, s->m, s->n, &s->price);
+    if (status == MUONIUM_OK) {
+        s->blocks = (s->n + s->price.block - 1) / s->price.block;
+        s->most = s->blocks < (size_t)ranks ? s->blocks : (size_t)ranks;
+        s->by_column = (part->piece.seconds - s->price.fixed) / (double)s->n;
+    }
+    return status;
+}
+
+/* The longest of so many pieces of a matrix. */
+static double longest_of(const split *s, size_t ways)
+{
+    double widest = (double)((s->blocks + ways - 1) / ways * s->price.block);
+    return s->price.fixed + s->by_column * widest;
+}
+
+/* The fewest pieces of which none takes longer than a limit, or than little more than is
+ * possible at all: what every piece repeats, all must pay for. */
+static size_t ways_within(const mu_part *part, const split *s, double limit)
+{
+    if (s->most == 1 || part->piece.seconds <= limit) {
+        return 1;
+    }
+    double shortest = longest_of(s, s->most);
+    double reach = 1.25 * shortest > limit ? 1.25 * shortest : limit;
+    size_t ways = 2;
+    while (ways < s->most && longest_of(s, ways) > reach) {
+        ways++;
+    }
+    return longest_of(s, ways) < WORTH_A_SPLIT * part->piece.seconds ? ways : 1;
+}
+
+/* The pieces of a matrix: as many whole blocks for each as for the others, or one more. */
+static void split_part(const mu_part *whole, const split *s, size_t ways, mu_part *pieces)
+{
+    bool tall = whole->rows > whole->cols;
+    for (size_t k = 0; k < ways; k++) {
+        size_t from = k * s->blocks / ways * s->price.block;
+        size_t to = (k + 1) * s->blocks / ways * s->price.block;
+        to = to < s->n ? to : s->n;
+        mu_part *part = &pieces[k];
+        *part = *whole;
+        part->cut = MU_CUT_COLUMNS;
+        part->first_col = from;
+        part->col_count = to - from;
+        part->siblings = ways;
+        part->turn = k;
+        part->triangles = s->price.grams * s->m * (s->m + 1); /* on its way, and as result */
+        part->elements = s->m * part->col_count;
+        part->piece.seconds = s->price.fixed + s->by_column * (double)part->col_count;
+        part->piece.first += tall ? from * s->m : from;
+        part->piece.runs = tall ? 1 : s->m;
+        part->piece.run = tall ? part->elements : part->col_count;
+        part->piece.stride = tall ? part->elements : s->n;
+    }
+}
+
+/* ---- packing ---- */
+
+/* Longest first; equal ones in their order. */
+static int compare_parts(const void *a, const void *b)
+{
+    const mu_part *x = *(const mu_part *const *)a, *y = *(const mu_part *const *)b;
+    if (x->piece.seconds != y->piece.seconds) {
+        return x->piece.seconds > y->piece.seconds ? -1 : 1;
+    }
+    return x < y ? -1 : x > y;
+}
+
+/* A rank and what it has to do. */
+typedef struct worker {
+    double seconds;
+    int rank;
+} worker;
+
+static int compare_workers(const void *a, const void *b)
+{
+    const worker *x = a, *y = b;
+    if (x->seconds != y->seconds) {
+        return x->seconds < y->seconds ? -1 : 1;
+    }
+    return x->rank - y->rank;
+}
+
+static int compare_ranks(const void *a, const void *b)
+{
+    return ((const worker *)a)->rank - ((const worker *)b)->rank;
+}
+
+/* The first of those with the least to do. */
+static worker *least_loaded(worker *workers, int ranks)
+{
+    worker *least = workers;
+    for (int r = 1; r < ranks; r++) {
+        bool less = workers[r].seconds < least->seconds ||
+                    (workers[r].seconds <= least->seconds && workers[r].rank < least->rank);
+        least = less ? &workers[r] : least;
+    }
+    return least;
+}
+
+static void give(mu_part *part, worker *to)
+{
+    part->piece.owner = to->rank;
+    to->seconds += part->piece.seconds;
+}
+
+/* Give every part an owner; returns the seconds of the busiest. The pieces of one matrix
+ * are given out together, to as many ranks, in the order of these: sums pass along them. */
+static double pack(mu_part *parts, size_t count, mu_part **order, worker *workers, int ranks)
+{
+    size_t units = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (parts[i].cut != MU_CUT_COLUMNS || parts[i].turn == 0) {
+            order[units++] = &parts[i];
+        }
+    }
+    qsort(order, units, sizeof *order, compare_parts);
+    for (int r = 0; r < ranks; r++) {
+        workers[r] = (worker){0, r};
+    }
+    for (size_t i = 0; i < units; i++) {
+        if (order[i]->cut != MU_CUT_COLUMNS) {
+            give(order[i], least_loaded(workers, ranks));
+            continue;
+        }
+        qsort(workers, (size_t)ranks, sizeof *workers, compare_workers);
+        qsort(workers, order[i]->siblings, sizeof *workers, compare_ranks);
+        for (size_t k = 0; k < order[i]->siblings; k++) {
+            give(order[i] + k, &workers[k]);
+        }
+    }
+    double busiest = 0;
+    for (int r = 0; r < ranks; r++) {
+        busiest = workers[r].seconds > busiest ? workers[r].seconds : busiest;
+    }
+    return busiest;
+}
+
+/* ---- the search for a limit ---- */
+
+/* Parts that stay whole unless a limit on their time says otherwise. */
+typedef struct search {
+    const mu_part *whole;
+    size_t whole_count;
+    split *splits;  /* one for each */
+    mu_part *parts; /* room for all pieces */
+    size_t count;
+    mu_part **order;
+    worker *workers;
+    int ranks;
+} search;
+
+static double try_limit(search *s, double limit)
+{
+    s->count = 0;
+    for (size_t i = 0; i < s->whole_count; i++) {
+        size_t ways = ways_within(&s->whole[i], &s->splits[i], limit);
+        if (ways > 1) {
+            split_part(&s->whole[i], &s->splits[i], ways, &s->parts[s->count]);
+        } else {
+            s->parts[s->count] = s->whole[i];
+        }
+        s->count += ways;
+    }
+    return pack(s->parts, s->count, s->order, s->workers, s->ranks);
+}
+
+/* Cut no more than pays: from no limit down, and the first that is hard to better. */
+static void find_limit(search *s, double longest, double share)
+{
+    double best_limit = INFINITY, best = try_limit(s, INFINITY);
+    for (double limit = 0.8 * longest; limit > 0.5 * share; limit *= 0.8) {
+        double busiest = try_limit(s, limit);
+        if (busiest < 0.97 * best) {
+            best = busiest;
+            best_limit = limit;
+        }
+    }
+    try_limit(s, best_limit);
+}
+
+static muonium_status assign(const muonium_optimizer *description,
+                             const muonium_mpi_plan_options *options, muonium_mpi_plan *plan)
+{
+    double total = 0, longest = 0;
+    size_t pieces = 0;
+    muonium_status status = MUONIUM_OK;
+    search s = {.whole = plan->parts, .whole_count = plan->count, .ranks = plan->ranks};
+    for (size_t i = 0; i < plan->count; i++) {
+        double seconds = plan->parts[i].piece.seconds;
+        total += seconds;
+        longest = seconds > longest ? seconds : longest;
+    }
+    s.splits = mu_alloc(plan->count * sizeof *s.splits);
+    s.workers = mu_alloc((size_t)plan->ranks * sizeof *s.workers);
+    for (size_t i = 0; s.splits && status == MUONIUM_OK && i < plan->count; i++) {
+        status = consider_split(description, options, plan->ranks, total / plan->ranks,
+                                &plan->parts[i], &s.splits[i]);
+        pieces += s.splits[i].most;
+    }
+    s.parts = mu_alloc(pieces * sizeof *s.parts);
+    s.order = mu_alloc(pieces * sizeof *s.order);
+    if (status == MUONIUM_OK && (!s.splits || !s.workers || !s.parts || !s.order)) {
+        status = mu_fail(MUONIUM_NO_MEMORY, "no memory for a plan of %zu pieces", pieces);
+    }
+    if (status == MUONIUM_OK) {
+        find_limit(&s, longest, total / plan->ranks);
+        mu_free(plan->parts);
+        plan->parts = s.parts;
+        plan->count = s.count;
+        s.parts = NULL;
+    }
+    mu_free(s.splits);
+    mu_free(s.workers);
+    mu_free(s.parts);
+    mu_free(s.order);
+    return status;
+}
+
+/* ---- telling ---- */
+
+static uint64_t state_bytes(const mu_parameter *p, const mu_part *part)
+{
+    const muonium_options *o = &p->group->options;
+    uint64_t each = p->muon ? muonium_dtype_size(o->state_dtype) : 2 * sizeof(float);
+    uint64_t bytes = part->elements * (each + (mu_keeps_master(p) ? sizeof(float) : 0));
+    if (p->muon && o->normuon) {
+        bytes += part->elements / p->matrices.cols.total * sizeof(float);
+    }
+    return bytes;
+}
+
+static uint64_t mix(uint64_t hash, uint64_t value)
+{
+    for (int i = 0; i < 8; i++) {
+        hash = (hash ^ (value >> 8 * i & 0xff)) * 0x100000001b3u; /* FNV-1a */
+    }
+    return hash;
+}
+
+static void summarize(const muonium_optimizer *description, muonium_mpi_plan *plan)
+{
+    muonium_mpi_plan_info *info = &plan->info;
+    uint64_t hash = 0xcbf29ce484222325u, update_bytes = 0;
+    info->ranks = plan->ranks;
+    info->pieces = plan->count;
+    for (size_t i = 0; i < plan->count; i++) {
+        const mu_part *part = &plan->parts[i];
+        const muonium_mpi_piece *piece = &part->piece;
+        const mu_parameter *p = description->parameters[piece->parameter];
+        muonium_mpi_load *load = &plan->loads[piece->owner];
+        uint64_t width = muonium_dtype_size(p->tensor.dtype);
+        load->pieces++;
+        load->seconds += piece->seconds;
+        load->triangles += part->triangles;
+        info->split += part->cut == MU_CUT_COLUMNS && part->turn == 0;
+        load->elements += part->elements;
+        load->state_bytes += state_bytes(p, part);
+        load->update_bytes += part->elements * width; /* for now: of its own */
+        update_bytes += part->elements * width;
+        info->elements += part->elements;
+        info->seconds += piece->seconds;
+        const size_t numbers[] = {piece->parameter, piece->muon, (size_t)piece->owner, piece->first,
+                                  piece->run,       piece->runs, piece->stride,        part->cut};
+        for (size_t k = 0; k < sizeof numbers / sizeof numbers[0]; k++) {
+            hash = mix(hash, numbers[k]);
+        }
+    }
+    for (int r = 0; r < plan->ranks; r++) {
+        muonium_mpi_load *load = &plan->loads[r];
+        load->gradient_bytes = (info->elements - load->elements) * sizeof(float);
+        load->update_bytes = update_bytes - load->update_bytes;
+        info->largest = load->seconds > info->largest ? load->seconds : info->largest;
+        info->triangles = load->triangles > info->triangles ? load->triangles : info->triangles;
+    }
+    info->mean = info->seconds / plan->ranks;
+    info->hash = mix(hash, (uint64_t)plan->ranks);
+}
+
+muonium_status muonium_mpi_plan_create(const muonium_optimizer *description, int ranks,
+                                       const muonium_mpi_plan_options *options,
+                                       muonium_mpi_plan **plan)
+{
+    muonium_mpi_plan_options chosen;
+    if (!description || !plan) {
+        return mu_fail(MUONIUM_INVALID, "%s is NULL", description ? "plan" : "description");
+    }
+    if (ranks < 1) {
+        return mu_fail(MUONIUM_INVALID, "ranks is %d: use at least 1", ranks);
+    }
+    if (description->count == 0) {
+        return mu_fail(MUONIUM_INVALID,
+                       "the description has no parameters: add some with muonium_add");
+    }
+    muonium_status status = read_options(options, &chosen);
+    if (status != MUONIUM_OK) {
+        return status;
+    }
+    muonium_mpi_plan *made = mu_alloc_zeroed(sizeof *made);
+    if (!made) {
+        return mu_fail(MUONIUM_NO_MEMORY, "no memory for a plan");
+    }
+    made->ranks = ranks;
+    made->loads = mu_alloc_zeroed((size_t)ranks * sizeof *made->loads);
+    status = made->loads ? mu_cut_parameters(description, &made->parts, &made->count)
+                         : mu_fail(MUONIUM_NO_MEMORY, "no memory for %d ranks", ranks);
+    if (status == MUONIUM_OK) {
+        status = mu_price_parts(description, &chosen, made->parts, made->count);
+    }
+    if (status == MUONIUM_OK) {
+        status = assign(description, &chosen, made);
+    }
+    if (status != MUONIUM_OK) {
+        muonium_mpi_plan_destroy(made);
+        return status;
+    }
+    summarize(description, made);
+    *plan = made;
+    return MUONIUM_OK;
+}
+
+void muonium_mpi_plan_destroy(muonium_mpi_plan *plan)
+{
+    if (plan) {
+        mu_free(plan->parts);
+        mu_free(plan->loads);
+        mu_free(plan);
+    }
+}
+
+muonium_status muonium_mpi_plan_describe(const muonium_mpi_plan *plan, muonium_mpi_plan_info *info)
+{
+    if (!plan || !info) {
+        return mu_fail(MUONIUM_INVALID, "%s is NULL", plan ? "info" : "plan");
+    }
+    *info = plan->info;
+    return MUONIUM_OK;
+}
+
+muonium_status muonium_mpi_plan_load(const muonium_mpi_plan *plan, int rank, muonium_mpi_load *load)
+{
+    if (!plan || !load) {
+        return mu_fail(MUONIUM_INVALID, "%s is NULL", plan ? "load" : "plan");
+    }
+    if (rank < 0 || rank >= plan->ranks) {
+        return mu_fail(MUONIUM_INVALID, "rank is %d: there are %d, counted from 0", rank,
+                       plan->ranks);
+    }
+    *load = plan->loads[rank];
+    return MUONIUM_OK;
+}
+
+muonium_status muonium_mpi_plan_piece(const muonium_mpi_plan *plan, size_t index,
+                                      muonium_mpi_piece *piece)
+{
+    if (!plan || !piece) {
+        return mu_fail(MUONIUM_INVALID, "%s is NULL", plan ? "piece" : "plan");
+    }
+    if (index >= plan->count) {
+        return mu_fail(MUONIUM_INVALID, "piece is %zu: there are %zu, counted from 0", index,
+                       plan->count);
+    }
+    *piece = plan->parts[index].piece;
+    return MUONIUM_OK;
+}
