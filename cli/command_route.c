@@ -103,9 +103,10 @@ static void print_totals(const totals *sum)
 {
     unit_text flops = units_flops(sum->flops), state = units_bytes(sum->state_bytes);
     printf("\n%zu tensor%s by Muon, %zu by AdamW, %zu not trained; %llu parameters\n"
-           "%zu matrices orthogonalised per step, %s; state %s\n",
+           "%zu %s orthogonalised per step, %s; state %s\n",
            sum->muon, sum->muon == 1 ? "" : "s", sum->adam, sum->untrained,
-           (unsigned long long)sum->parameters, sum->matrices, flops.text, state.text);
+           (unsigned long long)sum->parameters, sum->matrices,
+           sum->matrices == 1 ? "matrix" : "matrices", flops.text, state.text);
 }
 
 /* ---- JSON ---- */
