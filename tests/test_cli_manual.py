@@ -13,7 +13,7 @@ import pytest
 from muonium_command import run
 
 SOURCE = pathlib.Path(__file__).resolve().parent.parent
-COMMANDS = re.findall(r"^  (\w+)  ", run("--help")[0], re.M)
+COMMANDS = re.findall(r"^  ([\w-]+)  ", run("--help")[0], re.M)
 SHELLS = ["bash", "zsh", "fish"]
 
 
