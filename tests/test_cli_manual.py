@@ -34,7 +34,7 @@ def output_of(command, **keywords):
 
 def rendered(page):
     """A page as a reader sees it, on one line and with plain hyphens."""
-    text = output_of(["mandoc", "-T", "ascii", "-O", "width=200"], input=page)
+    text = output_of(["mandoc", "-T", "ascii", "-O", "width=4000"], input=page)
     return " ".join(re.sub(".\b", "", text).split())
 
 
