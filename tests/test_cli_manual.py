@@ -33,9 +33,9 @@ def output_of(command, **keywords):
 
 
 def rendered(page):
-    """A page as a reader sees it, on one line and with plain hyphens."""
-    text = output_of(["mandoc", "-T", "ascii", "-O", "width=4000"], input=page)
-    return " ".join(re.sub(".\b", "", text).split())
+    """A page as a reader sees it, on one line; a line may have ended after a hyphen."""
+    text = output_of(["mandoc", "-T", "ascii", "-O", "width=200"], input=page)
+    return " ".join(re.sub(r"(\w-)\n +", r"\1", re.sub(".\b", "", text)).split())
 
 
 def check_page(page):
