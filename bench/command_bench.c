@@ -10,6 +10,7 @@
 #include "command.h"
 #include "json.h"
 #include "matmul/matmul.h"
+#include "shapes.h"
 
 enum { JSON, THREADS, SHAPES, SECONDS, GPT2 };
 
@@ -35,8 +36,6 @@ static const option options[] = {
               .type = OPTION_FLAG,
               .help = "also take whole steps of GPT-2 124M (1.7 GB, some 20 seconds)"},
 };
-
-enum { MOST_SHAPES = 64 };
 
 static const muonium_shape standard_shapes[] = {
     {1, 128, 128},   {1, 256, 256},   {1, 512, 512},  {1, 768, 768},
@@ -196,34 +195,6 @@ static bool bench_orthogonalize(bench *b, muonium_shape shape)
 
 /* ---- command ---- */
 
-/* "768x3072,24x128x512" */
-static bool parse_shapes(const char *text, muonium_shape *shapes, size_t *count)
-{
-    *count = 0;
-    while (*text) {
-        size_t numbers[3], found = 0;
-        do {
-            char *end;
-            if (*text < '1' || *text > '9' || found == 3) {
-                return false;
-            }
-            unsigned long long value = strtoull(text, &end, 10);
-            if (value > 1u << 20) {
-                return false;
-            }
-            numbers[found++] = (size_t)value;
-            text = end;
-        } while (*text == 'x' && *++text);
-        if (found < 2 || *count == MOST_SHAPES || (*text != ',' && *text != 0)) {
-            return false;
-        }
-        size_t batch = found == 3 ? numbers[0] : 1;
-        shapes[(*count)++] = (muonium_shape){batch, numbers[found - 2], numbers[found - 1]};
-        text += *text == ',';
-    }
-    return *count > 0;
-}
-
 /* Bytes take time too: the least time that the machine allows. */
 static double bound_of(const bench *b, const bench_row *r)
 {
@@ -312,14 +283,14 @@ static void print_json(const bench *b, const muonium_cpu_info *cpu)
 static int run(const command *self, const arguments *given)
 {
     const option_value *value = given->value;
-    muonium_shape shapes[MOST_SHAPES];
+    muonium_shape shapes[SHAPES_MOST];
     size_t count = sizeof standard_shapes / sizeof standard_shapes[0];
     memcpy(shapes, standard_shapes, sizeof standard_shapes);
-    if (value[SHAPES].text && !parse_shapes(value[SHAPES].text, shapes, &count)) {
+    if (value[SHAPES].text && !shapes_parse(value[SHAPES].text, shapes, &count)) {
         return message_usage(self->name,
                              "shapes '%s' cannot be read: write rows x columns, as 768x3072, or "
                              "24x128x512 with a batch, up to %d of them separated by commas",
-                             value[SHAPES].text, MOST_SHAPES);
+                             value[SHAPES].text, SHAPES_MOST);
     }
     if (value[SECONDS].number < 0 || value[SECONDS].number > 60) {
         return message_usage(self->name, "seconds is %g: use 0 to 60", value[SECONDS].number);

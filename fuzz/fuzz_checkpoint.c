@@ -10,33 +10,9 @@
 #include "checkpoint/safetensors.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void demand(bool condition)
-{
-    if (!condition) {
-        abort();
-    }
-}
-
-typedef struct buffer {
-    uint8_t *bytes;
-    size_t count;
-} buffer;
-
-static bool append(void *context, const void *data, size_t bytes)
-{
-    buffer *to = context;
-    uint8_t *larger = realloc(to->bytes, to->count + bytes);
-    demand(larger != NULL);
-    memcpy(larger + to->count, data, bytes);
-    to->bytes = larger;
-    to->count += bytes;
-    return true;
-}
+#include "fuzz.h"
 
 /* ---- the file ---- */
 
