@@ -97,9 +97,9 @@ def first_departure(result, start, stop, points=200001):
     return low
 
 
+@mp.workdps(DIGITS)
 def measure(program):
     """Everything the table of the sets says of a program."""
-    mp.dps = DIGITS
     exact = program.map(mpf)
     degree = 2 * program.degree() + 1
 
