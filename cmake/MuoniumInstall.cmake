@@ -4,7 +4,28 @@
 
 include(CMakePackageConfigHelpers)
 
-install(FILES include/muonium.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+set(manual_dir ${PROJECT_BINARY_DIR}/man)
+set(completion_dir ${PROJECT_BINARY_DIR}/completion)
+file(MAKE_DIRECTORY ${manual_dir}/man1 ${manual_dir}/man3 ${completion_dir})
+add_custom_target(muonium-manual ALL)
+install(DIRECTORY ${manual_dir}/ DESTINATION ${CMAKE_INSTALL_MANDIR})
+
+# A public header of the pkg-config package `package`: it is its own manual.
+function(muonium_install_header header package)
+    get_filename_component(name ${header} NAME_WE)
+    set(script ${PROJECT_SOURCE_DIR}/tools/make-manual-3)
+    set(page ${manual_dir}/man3/${name}.3)
+    add_custom_command(OUTPUT ${page}
+        COMMAND ${script} ${PROJECT_SOURCE_DIR}/${header} ${package} ${PROJECT_VERSION}
+            ${manual_dir}/man3
+        DEPENDS ${PROJECT_SOURCE_DIR}/${header} ${script}
+        COMMENT "Making the manual page ${name}(3)" VERBATIM)
+    add_custom_target(manual-${name} DEPENDS ${page})
+    add_dependencies(muonium-manual manual-${name})
+    install(FILES ${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+endfunction()
+
+muonium_install_header(include/muonium.h muonium)
 install(TARGETS muonium-shared muonium-static
     EXPORT muonium-targets
     LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
@@ -13,12 +34,9 @@ if(TARGET muonium-command)
     install(TARGETS muonium-command RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
 
-# Manual pages and completions: the command makes its own from its table of options, the
-# headers are the source of section 3. A sanitized command need not run outside of its tests.
+# The command makes its manual pages and completions from its own table of options. A
+# sanitized one need not run outside of its tests.
 if(TARGET muonium-command AND NOT MUONIUM_SANITIZE)
-    set(manual_dir ${PROJECT_BINARY_DIR}/man)
-    set(completion_dir ${PROJECT_BINARY_DIR}/completion)
-    file(MAKE_DIRECTORY ${manual_dir}/man1 ${manual_dir}/man3 ${completion_dir})
     set(completions)
     foreach(shell bash zsh fish)
         list(APPEND completions
@@ -29,19 +47,8 @@ if(TARGET muonium-command AND NOT MUONIUM_SANITIZE)
         ${completions}
         DEPENDS muonium-command
         COMMENT "Making manual pages and completions" VERBATIM)
-    set(manual_pages ${manual_dir}/man1/muonium.1)
-    file(GLOB public_headers CONFIGURE_DEPENDS include/*.h)
-    foreach(header ${public_headers})
-        get_filename_component(name ${header} NAME_WE)
-        add_custom_command(OUTPUT ${manual_dir}/man3/${name}.3
-            COMMAND ${PROJECT_SOURCE_DIR}/tools/make-manual-3
-                ${header} ${PROJECT_VERSION} ${manual_dir}/man3
-            DEPENDS ${header} ${PROJECT_SOURCE_DIR}/tools/make-manual-3
-            COMMENT "Making the manual page ${name}(3)" VERBATIM)
-        list(APPEND manual_pages ${manual_dir}/man3/${name}.3)
-    endforeach()
-    add_custom_target(muonium-manual ALL DEPENDS ${manual_pages})
-    install(DIRECTORY ${manual_dir}/ DESTINATION ${CMAKE_INSTALL_MANDIR})
+    add_custom_target(manual-muonium-command DEPENDS ${manual_dir}/man1/muonium.1)
+    add_dependencies(muonium-manual manual-muonium-command)
     install(FILES ${completion_dir}/muonium.bash RENAME muonium
         DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
     install(FILES ${completion_dir}/muonium.zsh RENAME _muonium

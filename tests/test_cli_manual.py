@@ -103,7 +103,8 @@ def test_manual_refusals(tmp_path):
 
 @pytest.mark.parametrize("header", sorted((SOURCE / "include").glob("*.h")), ids=lambda p: p.name)
 def test_page_of_a_header(tmp_path, header):
-    output_of([str(SOURCE / "tools/make-manual-3"), str(header), "1.2.3", str(tmp_path)])
+    script = SOURCE / "tools/make-manual-3"
+    output_of([str(script), str(header), "muonium", "1.2.3", str(tmp_path)])
     page = (tmp_path / f"{header.stem}.3").read_text()
     check_page(page)
     text = rendered(page)

@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from muonium_command import BUILD
+from muonium_command import BUILD, run
 
 SOURCE = pathlib.Path(__file__).resolve().parent.parent
 DOCUMENTS = sorted(
@@ -86,6 +86,17 @@ def test_tutorial(tmp_path):
     assert len(printed) == len(shown) > 5
     for expected, found in zip(shown, printed):
         assert words_agree(expected, found), f"shown:\n{expected}\nprinted:\n{found}"
+
+
+FIGURES = re.findall(
+    r"^    muonium (coeffs .*)--plot docs/(\S+)$", (SOURCE / "docs/recipes.md").read_text(), re.M
+)
+
+
+@pytest.mark.parametrize("arguments, name", FIGURES, ids=[name for _, name in FIGURES])
+def test_figures_are_what_the_commands_beside_them_draw(tmp_path, arguments, name):
+    run(*arguments.split(), "--plot", tmp_path / name)
+    assert (tmp_path / name).read_text() == (SOURCE / "docs" / name).read_text()
 
 
 def test_program_of_the_readme(tmp_path):
