@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "command.h"
+#include "text.h"
 
 /* How the value of an option is completed. */
 typedef enum completed_by { BY_NOTHING, BY_NAMES, BY_FILES } completed_by;
@@ -44,27 +45,31 @@ static void put_quoted(FILE *out, const char *text, const char *special)
     }
 }
 
-/* The names that `choice` gives, separated by spaces. */
-static void put_operand_choices(FILE *out, const command *self)
+/* ---- lists of names ---- */
+
+static const char *option_candidate(const void *context, size_t index)
 {
-    const char *name;
-    for (int i = 0; (name = self->operand_choice(i)) != NULL; i++) {
-        fprintf(out, "%s%s", i > 0 ? " " : "", name);
-    }
+    return option_choice(context, (int)index);
 }
 
-static void put_option_choices(FILE *out, const option *entry)
+static const char *operand_candidate(const void *context, size_t index)
 {
-    const char *name;
-    for (int i = 0; (name = option_choice(entry, i)) != NULL; i++) {
-        fprintf(out, "%s%s", i > 0 ? " " : "", name);
-    }
+    const command *self = context;
+    return self->operand_choice((int)index);
 }
 
-static void put_command_names(FILE *out)
+static const char *command_candidate(const void *context, size_t index)
 {
-    for (size_t i = 0; commands[i] != NULL; i++) {
-        fprintf(out, "%s%s", i > 0 ? " " : "", commands[i]->name);
+    (void)context;
+    return command_name((int)index);
+}
+
+/* All of them, separated by spaces. */
+static void put_names(FILE *out, text_candidate *candidate, const void *context)
+{
+    const char *name;
+    for (size_t i = 0; (name = candidate(context, i)) != NULL; i++) {
+        fprintf(out, "%s%s", i > 0 ? " " : "", name);
     }
 }
 
@@ -91,7 +96,7 @@ static void put_bash_values(FILE *out, const command *self)
             break;
         case BY_NAMES:
             fputs("names='", out);
-            put_option_choices(out, entry);
+            put_names(out, option_candidate, entry);
             fputs("' ;;\n", out);
             break;
         }
@@ -114,7 +119,7 @@ static void put_bash_command(FILE *out, const command *self)
         break;
     case BY_NAMES:
         fprintf(out, "    %s/*) names='", self->name);
-        put_operand_choices(out, self);
+        put_names(out, operand_candidate, self);
         fputs("' ;;\n", out);
         break;
     }
@@ -139,7 +144,7 @@ static void print_bash(FILE *out)
     fputs("    esac\n"
           "    if ((COMP_CWORD == 1)); then\n        names='",
           out);
-    put_command_names(out);
+    put_names(out, command_candidate, NULL);
     fputs(" help --help --version'\n"
           "    elif [[ -z $names$files ]]; then\n"
           "        case $command/$current in\n",
@@ -148,7 +153,7 @@ static void print_bash(FILE *out)
         put_bash_command(out, commands[i]);
     }
     fputs("    help/*) names='", out);
-    put_command_names(out);
+    put_names(out, command_candidate, NULL);
     fputs("' ;;\n        esac\n    fi\n"
           "    if [[ -n $files ]]; then\n"
           "        compopt -o filenames 2>/dev/null\n"
@@ -186,7 +191,7 @@ static void put_zsh_option(FILE *out, const option *entry)
             break;
         case BY_NAMES:
             fputc('(', out);
-            put_option_choices(out, entry);
+            put_names(out, option_candidate, entry);
             fputc(')', out);
             break;
         }
@@ -210,7 +215,7 @@ static void put_zsh_command(FILE *out, const command *self)
         break;
     case BY_NAMES:
         fputs(" \\\n            '1:name:(", out);
-        put_operand_choices(out, self);
+        put_names(out, operand_candidate, self);
         fputs(")'", out);
         break;
     }
@@ -267,7 +272,7 @@ static void put_fish_option(FILE *out, const command *self, const option *entry)
             break;
         case BY_NAMES:
             fputs(" -x -a '", out);
-            put_option_choices(out, entry);
+            put_names(out, option_candidate, entry);
             fputc('\'', out);
             break;
         }
@@ -288,7 +293,7 @@ static void print_fish(FILE *out)
           "help of one'\n"
           "complete -c muonium -n '__fish_seen_subcommand_from help' -a '",
           out);
-    put_command_names(out);
+    put_names(out, command_candidate, NULL);
     fputs("'\n", out);
     for (size_t i = 0; commands[i] != NULL; i++) {
         const command *self = commands[i];
@@ -309,7 +314,7 @@ static void print_fish(FILE *out)
         case BY_NAMES:
             fprintf(out, "complete -c muonium -n '__fish_seen_subcommand_from %s' -a '",
                     self->name);
-            put_operand_choices(out, self);
+            put_names(out, operand_candidate, self);
             fputs("'\n", out);
             break;
         }

@@ -4,6 +4,7 @@ import csv
 import fcntl
 import json
 import os
+import pathlib
 import pty
 import re
 import select
@@ -17,6 +18,8 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 
 from muonium_command import MUONIUM, run
+
+SOURCE = pathlib.Path(__file__).resolve().parent.parent
 
 TINY = ["demo", "--size", "tiny", "--sample", "20"]
 
@@ -77,6 +80,16 @@ def test_json(tmp_path):
     assert 0 < muon["optimizer_share"] < 1
 
 
+def test_defaults_are_the_best_of_the_sweep(tmp_path):
+    with open(SOURCE / "examples/gpt/sweep.csv", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["seed"] == "1"]
+    out, _ = run("demo", "--steps", 1, "--sample", 0, "--json", cwd=tmp_path)
+    for trained in json.loads(out)["runs"]:
+        tried = [row for row in rows if row["optimizer"] == trained["optimizer"].lower()]
+        best = min(tried, key=lambda row: float(row["final_validation_loss"]))
+        assert (trained["lr"], trained["momentum"]) == (float(best["lr"]), float(best["momentum"]))
+
+
 def test_learning(tmp_path):
     """Sixty steps of the tiny model learn something, with both."""
     out, _ = run(*TINY, "--steps", 60, "--json", cwd=tmp_path)
@@ -119,8 +132,8 @@ def test_learning_rates_and_sizes(tmp_path):
         (["--data", "."], 1, "it is a directory"),
         (["--data", "empty.txt"], 1, "'empty.txt': the text has 0 bytes"),
         (["--data", "short.txt"], 1, "a context of 32 takes at least 66"),
-        (["--csv", "none/x.csv"], 1, "cannot write 'none/x.csv': No such file"),
-        (["--plot", "folder"], 1, "cannot write 'folder': it is a directory"),
+        (["--csv", "none/x.csv"], 1, "cannot write 'none/x.csv': No such file or directory; choose another place with --csv"),
+        (["--plot", "folder"], 1, "cannot write 'folder': it is a directory, not a regular file; choose another place with --plot"),
         (["--checkpoint", "none/c"], 1, "cannot write 'none/c'"),
         (["--size", "huge"], 2, "'huge' is not a size"),
         (["--size", "4x100"], 2, "the width is 100: use a multiple of 32"),

@@ -201,10 +201,18 @@ static int check_feasible(demo *d)
                     : value[RESUME].given   ? value[RESUME].text
                                             : "demo.safetensors";
     problem what;
-    if (!gpt_check_memory(&d->settings, &what) || !gpt_check_writable(value[PLOT].text, &what) ||
-        !gpt_check_writable(d->checkpoint, &what) ||
-        (value[CSV].given && !gpt_check_writable(value[CSV].text, &what))) {
+    if (!gpt_check_memory(&d->settings, &what)) {
         return message_failed(d->self->name, "%s", what.text);
+    }
+    const struct {
+        int option;
+        const char *path;
+    } outputs[] = {{PLOT, value[PLOT].text}, {CHECKPOINT, d->checkpoint}, {CSV, value[CSV].text}};
+    for (size_t i = 0; i < sizeof outputs / sizeof outputs[0]; i++) {
+        if (outputs[i].path != NULL && !gpt_check_writable(outputs[i].path, &what)) {
+            return message_failed(d->self->name, "%s; choose another place with --%s", what.text,
+                                  options[outputs[i].option].name);
+        }
     }
     return EXIT_OK;
 }

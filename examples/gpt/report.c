@@ -203,6 +203,7 @@ void gpt_report_json(FILE *out, const gpt_trainer *trainer, const char *text)
         json_object(&writer, NULL);
         json_string(&writer, "optimizer", gpt_kind_names[kind]);
         json_number(&writer, "lr", settings->lr[kind]);
+        json_number(&writer, "momentum", settings->momentum[kind]);
         json_number(&writer, "final_validation_loss", gpt_final_loss(trainer, (gpt_kind)kind));
         if (has_both(trainer)) {
             size_t step;
