@@ -54,7 +54,9 @@ muonium_status mu_fail(muonium_status status, const char *format, ...)
     va_list arguments;
     va_start(arguments, format);
     locale_t callers = uselocale(c_locale);
+    mu_fenv environment = mu_fenv_enter(); /* digits depend on the rounding */
     int length = vsnprintf(message, sizeof message, format, arguments);
+    mu_fenv_leave(environment);
     uselocale(callers);
     va_end(arguments);
 

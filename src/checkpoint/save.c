@@ -257,7 +257,9 @@ static muonium_status save(saving *s, const target *to, muonium_writer **made)
         status = list_arrays(s);
     }
     if (status == MUONIUM_OK) {
+        mu_fenv environment = mu_fenv_enter(); /* the digits of options depend on the rounding */
         status = describe(s, writer);
+        mu_fenv_leave(environment);
     }
     if (status == MUONIUM_OK) {
         status = to->path ? muonium_writer_begin(writer, to->path)

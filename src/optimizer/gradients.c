@@ -95,9 +95,9 @@ muonium_status muonium_clip_grads(muonium_optimizer *optimizer, double max_norm,
     }
     if (found > max_norm) {
         const mu_kernel *kernel;
-        scale = max_norm / found;
         mu_kernel_choose(MUONIUM_F32, &kernel); /* as it did a moment ago */
         mu_fenv environment = mu_fenv_enter();
+        scale = max_norm / found;
         visit_gradients(optimizer, adam_only, kernel, multiply, &scale);
         mu_fenv_leave(environment);
     }

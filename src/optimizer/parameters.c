@@ -608,7 +608,10 @@ static muonium_status set_momentum(muonium_options *options, double value)
 
 muonium_status muonium_set_lr(muonium_optimizer *optimizer, muonium_group *group, double lr)
 {
-    return change(optimizer, group, set_lr, lr);
+    mu_fenv environment = mu_fenv_enter();
+    muonium_status status = change(optimizer, group, set_lr, lr);
+    mu_fenv_leave(environment);
+    return status;
 }
 
 muonium_status muonium_set_weight_decay(muonium_optimizer *optimizer, muonium_group *group,

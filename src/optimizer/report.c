@@ -85,14 +85,16 @@ muonium_status muonium_report(const muonium_optimizer *optimizer, size_t paramet
         .reason = p->reason,
         .matrices = p->muon ? p->matrices.count : 0,
         .state_bytes = state_bytes(p),
-        .lr = p->muon ? p->group->options.lr : mu_adam_lr(&p->group->options),
         .steps = p->steps,
     };
+    mu_fenv environment = mu_fenv_enter();
+    made.lr = p->muon ? p->group->options.lr : mu_adam_lr(&p->group->options);
     if (p->muon) {
         status = describe_matrices(p, &made);
     }
+    made.step_rms = status == MUONIUM_OK ? step_rms(p, &made) : 0;
+    mu_fenv_leave(environment);
     if (status == MUONIUM_OK) {
-        made.step_rms = step_rms(p, &made);
         *report = made;
     }
     return status;
@@ -104,18 +106,20 @@ muonium_status muonium_count(const muonium_optimizer *optimizer, muonium_counter
         return mu_fail(MUONIUM_INVALID, "%s is NULL", optimizer ? "counters" : "optimizer");
     }
     muonium_counters found = optimizer->counters;
-    for (size_t i = 0; i < optimizer->count; i++) {
-        muonium_parameter_report report;
-        muonium_status status = muonium_report(optimizer, i, &report);
-        if (status != MUONIUM_OK) {
-            return status;
-        }
+    muonium_status status = MUONIUM_OK;
+    mu_fenv environment = mu_fenv_enter();
+    for (size_t i = 0; status == MUONIUM_OK && i < optimizer->count; i++) {
+        muonium_parameter_report report = {0};
+        status = muonium_report(optimizer, i, &report);
         found.state_bytes += report.state_bytes;
         found.flops += report.flops;
     }
-    found.scratch_bytes = optimizer->schedule ? optimizer->schedule->bytes : 0;
-    *counters = found;
-    return MUONIUM_OK;
+    mu_fenv_leave(environment);
+    if (status == MUONIUM_OK) {
+        found.scratch_bytes = optimizer->schedule ? optimizer->schedule->bytes : 0;
+        *counters = found;
+    }
+    return status;
 }
 
 muonium_status muonium_certificates(const muonium_optimizer *optimizer, size_t parameter,
