@@ -37,6 +37,17 @@ static void release(void *context, void *given)
     free(given);
 }
 
+void allocations_count(void)
+{
+    static const muonium_allocator allocator = {allocate, release, NULL};
+    assert_ok(muonium_set_allocator(&allocator));
+}
+
+long allocations_alive(void)
+{
+    return atomic_load(&memory.alive);
+}
+
 static void arm(long fail_at, bool persistent)
 {
     atomic_store(&memory.calls, 0);
@@ -136,11 +147,10 @@ static void fail_all(const configuration *c, size_t index, long calls, const byt
 
 void faults_of_allocations(void)
 {
-    static const muonium_allocator allocator = {allocate, release, NULL};
     /* Those that allocate differently: with and without moments, means and copies. */
     static const char *const names[] = {"muonium",       "torch",         "normuon",
                                         "bf16 momentum", "master copies", "everything"};
-    assert_ok(muonium_set_allocator(&allocator));
+    allocations_count();
     files_without_sync();
     for (size_t k = 0; k < sizeof names / sizeof names[0]; k++) {
         const configuration *c = subject_configuration(names[k]);

@@ -33,7 +33,14 @@ void faults_of_float_modes(void);
 void faults_of_locales(void);
 void faults_of_affinity(void);
 void faults_of_address_space(void);
-void faults_of_descriptors(void);
+void faults_of_file_limits(void);
+
+/* ---- allocations.c ---- */
+
+/* From now on the library's memory is counted; called before it holds any. And how many
+ * allocations are not released. */
+void allocations_count(void);
+long allocations_alive(void);
 
 /* ---- judge.c ---- */
 

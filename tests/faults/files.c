@@ -26,8 +26,7 @@ void files_make_directory(void)
     }
 }
 
-/* Remove the files of the directory whose names contain `part`; how many. */
-static size_t remove_files(const char *part)
+size_t files_remove_temporaries(void)
 {
     size_t count = 0;
     DIR *listing = opendir(directory);
@@ -35,7 +34,7 @@ static size_t remove_files(const char *part)
         return 0;
     }
     for (struct dirent *item; (item = readdir(listing)) != NULL;) {
-        if (item->d_name[0] != '.' && strstr(item->d_name, part) != NULL) {
+        if (strstr(item->d_name, ".tmp-") != NULL) {
             unlinkat(dirfd(listing), item->d_name, 0);
             count++;
         }
@@ -46,13 +45,11 @@ static size_t remove_files(const char *part)
 
 void files_remove_directory(void)
 {
-    remove_files("");
-    rmdir(directory);
-}
-
-size_t files_remove_temporaries(void)
-{
-    return remove_files(".tmp-");
+    char command[128];
+    snprintf(command, sizeof command, "rm -r '%s'", directory);
+    if (system(command) != 0) {
+        fprintf(stderr, "%s is left\n", directory);
+    }
 }
 
 static int no_sync(int file)

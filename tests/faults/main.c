@@ -25,6 +25,14 @@ static const kind kinds[] = {
     {"bit-flips", faults_of_bit_flips},
     {"larger-damage", faults_of_larger_damage},
     {"hostile-files", faults_of_hostile_files},
+    {"forks", faults_of_forks},
+    {"threads", faults_of_threads},
+    {"many-optimizers", faults_of_many_optimizers},
+    {"float-modes", faults_of_float_modes},
+    {"locales", faults_of_locales},
+    {"affinity", faults_of_affinity},
+    {"address-space", faults_of_address_space},
+    {"file-limits", faults_of_file_limits},
 };
 
 enum { KINDS = sizeof kinds / sizeof kinds[0] };

@@ -178,6 +178,30 @@ static muonium_status clip(subject *s)
     return muonium_clip_grads(s->m.optimizer, 0.5, false, &s->norm, &s->factor);
 }
 
+static muonium_status report(subject *s)
+{
+    muonium_counters counters;
+    muonium_parameter_report reports[MODEL_PARAMETERS];
+    muonium_status status = muonium_count(s->m.optimizer, &counters);
+    for (size_t i = 0; status == MUONIUM_OK && i < MODEL_PARAMETERS; i++) {
+        status = muonium_report(s->m.optimizer, i, &reports[i]);
+    }
+    if (status == MUONIUM_OK) {
+        s->counters = counters;
+        s->counters.scratch_bytes = 0; /* depends on the threads */
+        memcpy(s->reports, reports, sizeof reports);
+    }
+    return status;
+}
+
+/* A refusal, whose message has a number that is rounded. */
+static muonium_status be_refused(subject *s)
+{
+    muonium_status status = muonium_set_momentum(s->m.optimizer, NULL, 1.0 + 1.0 / 3);
+    snprintf(s->message, sizeof s->message, "%s", muonium_last_error());
+    return status == MUONIUM_INVALID ? MUONIUM_OK : MUONIUM_INVALID;
+}
+
 static muonium_status change_options(subject *s)
 {
     muonium_status status = muonium_set_lr(s->m.optimizer, NULL, 0.03);
@@ -218,6 +242,8 @@ const operation life[] = {
     {"orthogonalize in bf16", prepare_matrix, orthogonalize_in_bf16},
     {"clip", NULL, clip},
     {"change options", NULL, change_options},
+    {"report", NULL, report},
+    {"be refused", NULL, be_refused},
     {"the last step", prepare_step, step},
 };
 
@@ -310,15 +336,13 @@ static void see_state(bytes *view, const muonium_optimizer *optimizer, size_t pa
     see(view, certificates, (count < 16 ? count : 16) * sizeof certificates[0]);
 }
 
-static void see_report(bytes *view, const muonium_optimizer *optimizer, size_t parameter)
+static void see_report(bytes *view, const muonium_parameter_report *report)
 {
-    muonium_parameter_report report;
-    assert_ok(muonium_report(optimizer, parameter, &report));
-    see_text(view, report.name);
-    see_text(view, report.reason);
-    const double numbers[] = {(double)report.matrices,    (double)report.rows, (double)report.cols,
-                              (double)report.form,        report.restarts,     report.flops,
-                              (double)report.state_bytes, report.step_rms,     report.lr};
+    const double numbers[] = {
+        (double)report->matrices,    (double)report->rows, (double)report->cols,
+        (double)report->form,        report->restarts,     report->flops,
+        (double)report->state_bytes, report->step_rms,     report->lr};
+    see_text(view, report->reason);
     see(view, numbers, sizeof numbers);
 }
 
@@ -332,6 +356,11 @@ bytes subject_view(const subject *s)
     see(&view, s->polar, sizeof s->polar);
     see(&view, &s->norm, sizeof s->norm);
     see(&view, &s->factor, sizeof s->factor);
+    see(&view, &s->counters, sizeof s->counters);
+    see_text(&view, s->message);
+    for (size_t i = 0; i < MODEL_PARAMETERS && s->reports[i].reason != NULL; i++) {
+        see_report(&view, &s->reports[i]);
+    }
     bytes file = file_content(s->path);
     see(&view, file.data, file.count);
     bytes_free(&file);
@@ -344,26 +373,14 @@ bytes subject_view(const subject *s)
     return view;
 }
 
-bytes subject_full_view(const subject *s)
-{
-    bytes view = subject_view(s);
-    muonium_counters counters;
-    assert_ok(muonium_count(s->m.optimizer, &counters));
-    see(&view, &counters, sizeof counters);
-    see(&view, s->log.data, s->log.count);
-    for (size_t i = 0; i < muonium_parameter_count(s->m.optimizer); i++) {
-        see_report(&view, s->m.optimizer, i);
-    }
-    return view;
-}
-
 bytes subject_whole_life(const configuration *c, const char *file)
 {
     subject *s = malloc(sizeof *s);
     assert_non_null(s);
     subject_begin(s, c, file);
     assert_ok(subject_live(s, 0, life_length));
-    bytes view = subject_full_view(s);
+    bytes view = subject_view(s);
+    see(&view, s->log.data, s->log.count);
     subject_end(s);
     free(s);
     return view;

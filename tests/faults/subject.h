@@ -25,6 +25,9 @@ typedef struct subject {
     double table[2][SUBJECT_STEPS][3];
     float matrix[SUBJECT_ROWS * SUBJECT_COLS], polar[2][SUBJECT_ROWS * SUBJECT_COLS];
     double norm, factor;
+    muonium_counters counters;
+    muonium_parameter_report reports[MODEL_PARAMETERS];
+    char message[256]; /* of a refusal */
 } subject;
 
 /* One thing that a program does with the library. */
@@ -49,11 +52,10 @@ void subject_end(subject *s);
 muonium_status subject_live(subject *s, size_t from, size_t to);
 
 /* What a program can see: parameters, gradients, state, counters, certificates, results,
- * the file. And with it the log and the reports, which take longer to make. */
+ * reports, the file. */
 bytes subject_view(const subject *s);
-bytes subject_full_view(const subject *s);
 
-/* The full view after a whole life; its file has the given name. */
+/* The view after a whole life, and the log of it; its file has the given name. */
 bytes subject_whole_life(const configuration *c, const char *file);
 
 /* ---- files ---- */
