@@ -30,7 +30,9 @@ enum {
     SAFETY_FACTOR,
     PRECISION,
     FORM,
+    DIRECT_SET,
     NONFINITE,
+    EXACT_CERTIFICATE,
     JSON
 };
 
@@ -80,6 +82,7 @@ static const option options[] = {
               .fallback = "auto",
               .choices = choices_form,
               .help = "how the polynomial is evaluated"},
+    [DIRECT_SET] = OPTION_DIRECT_SET,
     [NONFINITE] = {.name = "nonfinite",
                    .type = OPTION_CHOICE,
                    .placeholder = "POLICY",
@@ -87,6 +90,9 @@ static const option options[] = {
                    .choices = choices_nonfinite,
                    .help = "for a matrix with NaN or infinity: fail, copy it unchanged, or fill it "
                            "with NaN"},
+    [EXACT_CERTIFICATE] = {.name = "exact-certificate",
+                           .type = OPTION_FLAG,
+                           .help = "measure the result itself, at the price of one product"},
     [JSON] = {.name = "json", .type = OPTION_FLAG, .help = "print JSON"},
 };
 
@@ -126,6 +132,8 @@ static muonium_plan_options plan_options(const option_value *value)
     o.safety_factor = value[SAFETY_FACTOR].number;
     o.precision = (muonium_dtype)value[PRECISION].choice;
     o.form = (muonium_form)value[FORM].choice;
+    o.direct_set = value[DIRECT_SET].text;
+    o.exact_certificate = value[EXACT_CERTIFICATE].given;
     o.nonfinite = (muonium_nonfinite)value[NONFINITE].choice;
     return o;
 }

@@ -129,6 +129,7 @@ static void write_route(json *writer, const route *found)
         json_integer(writer, "rows", (long long)r->rows);
         json_integer(writer, "cols", (long long)r->cols);
         json_string(writer, "form", r->muon ? choices_form[r->form] : NULL);
+        json_string(writer, "direct_set", r->direct_set);
         json_integer(writer, "restarts", r->restarts);
         json_number(writer, "flops", r->flops);
         json_integer(writer, "state_bytes", (long long)r->state_bytes);

@@ -22,6 +22,10 @@
 #define OPTION_CUSHION                                                                            \
     {.name = "cushion", .type = OPTION_NUMBER, .placeholder = "X", .fallback = "0.02",            \
      .help = "a step never optimises below this part of the largest value"}
+#define OPTION_DIRECT_SET                                                                         \
+    {.name = "direct-set", .type = OPTION_CHOICE, .placeholder = "SET",                           \
+     .choice_name = muonium_direct_set_name,                                                      \
+     .help = "the polynomial of the direct form; without it P12, and for auto the fastest"}
 /* clang-format on */
 
 #endif

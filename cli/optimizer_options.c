@@ -72,6 +72,9 @@ muonium_status optimizer_options(const option_value *value, muonium_options *o)
     if (value[OPTIMIZER_SEED].given) {
         o->seed = (uint64_t)value[OPTIMIZER_SEED].integer;
     }
+    if (value[OPTIMIZER_DIRECT_SET].given) {
+        o->direct_set = value[OPTIMIZER_DIRECT_SET].text;
+    }
     if (value[OPTIMIZER_COEFFICIENTS].given) {
         /* A table that the recipe brought goes before a name otherwise. */
         o->table = NULL;

@@ -9,6 +9,7 @@
 #include <muonium.h>
 
 #include "choices.h"
+#include "iteration_options.h"
 #include "options.h"
 
 enum {
@@ -29,6 +30,7 @@ enum {
     OPTIMIZER_EPS_MODE,
     OPTIMIZER_PRECISION,
     OPTIMIZER_FORM,
+    OPTIMIZER_DIRECT_SET,
     OPTIMIZER_NONFINITE,
     OPTIMIZER_ADAM_LR,
     OPTIMIZER_ADAM_BETA1,
@@ -85,6 +87,7 @@ enum {
                                              "what intermediates are stored in"),                 \
     [OPTIMIZER_FORM] = OPTIMIZER_CHOICE("form", "FORM", choices_form,                             \
                                         "how the polynomial is evaluated"),                       \
+    [OPTIMIZER_DIRECT_SET] = OPTION_DIRECT_SET,                                                   \
     [OPTIMIZER_NONFINITE] = OPTIMIZER_CHOICE("nonfinite", "POLICY", choices_nonfinite,            \
                                              "for gradients with NaN or infinity"),               \
     [OPTIMIZER_ADAM_LR] = OPTIMIZER_NUMBER("adam-lr", "learning rate of AdamW"),                  \

@@ -5,22 +5,14 @@
 
 #include <math.h>
 
+#include "choices.h"
 #include "json.h"
 #include "units.h"
 
 enum { LISTED_MOST = 16 }; /* more matrices are summarised */
 
-static const char *const form_names[] = {"auto", "standard", "gram"};
 static const char *const outcome_names[] = {"orthogonalized", "zero", "skipped", "propagated"};
-enum {
-    FORMS = sizeof form_names / sizeof form_names[0],
-    OUTCOMES = sizeof outcome_names / sizeof outcome_names[0]
-};
-
-static const char *form_name(muonium_form form)
-{
-    return (unsigned)form < FORMS ? form_names[form] : "unknown";
-}
+enum { OUTCOMES = sizeof outcome_names / sizeof outcome_names[0] };
 
 static const char *outcome_name(muonium_outcome outcome)
 {
@@ -52,8 +44,12 @@ static void format_index(const npy_array *array, size_t matrix, char *text, size
 
 static void print_plan(const muonium_plan_info *plan)
 {
-    printf("plan: %s form, %d step%s", form_name(plan->form), plan->steps,
-           plan->steps == 1 ? "" : "s");
+    printf("plan: %s form, ", choices_form[plan->form]);
+    if (plan->direct_set) {
+        printf("set %s", plan->direct_set);
+    } else {
+        printf("%d step%s", plan->steps, plan->steps == 1 ? "" : "s");
+    }
     for (int i = 0; i < plan->restarts; i++) {
         printf("%s%d", i == 0 ? ", restart before step " : " and ", plan->restart[i] + 1);
     }
@@ -61,12 +57,16 @@ static void print_plan(const muonium_plan_info *plan)
     printf(", %s per matrix, workspace %s\n", flops.text, workspace.text);
 }
 
-static void print_certificate(const char *index, const muonium_certificate *c)
+static void print_certificate(const muonium_plan_info *plan, const char *index,
+                              const muonium_certificate *c)
 {
     printf("certificate%s%s: %s", *index != 0 ? " " : "", index, outcome_name(c->outcome));
     if (c->outcome == MUONIUM_ORTHOGONALIZED) {
-        printf(", divided by %.6g, |I - X X^T| %.3g before the last step and at most %.3g after",
-               c->divisor, c->deviation, c->bound);
+        printf(
+            plan->direct_set
+                ? ", divided by %.6g, |I - Y Y^T| at least %.3g and at most %.3g"
+                : ", divided by %.6g, |I - X X^T| %.3g before the last step and at most %.3g after",
+            c->divisor, c->deviation, c->bound);
         if (c->rescued > 0) {
             printf(", rescued %d time%s", c->rescued, c->rescued == 1 ? "" : "s");
         }
@@ -105,7 +105,7 @@ static void print_summary(const orthogonalize_report *report)
         char index[256];
         format_index(report->array, worst, index, sizeof index);
         printf("the worst is\n");
-        print_certificate(index, &report->certificates[worst]);
+        print_certificate(report->plan, index, &report->certificates[worst]);
     }
 }
 
@@ -118,7 +118,7 @@ void orthogonalize_report_print_result(const orthogonalize_report *report)
         for (size_t i = 0; i < report->shape.batch; i++) {
             char index[256];
             format_index(report->array, i, index, sizeof index);
-            print_certificate(index, &report->certificates[i]);
+            print_certificate(report->plan, index, &report->certificates[i]);
         }
     }
 }
@@ -136,7 +136,9 @@ void orthogonalize_report_print(const orthogonalize_report *report)
 static void write_plan(json *writer, const muonium_plan_info *plan)
 {
     json_object(writer, "plan");
-    json_string(writer, "form", form_name(plan->form));
+    json_string(writer, "form", choices_form[plan->form]);
+    json_string(writer, "direct_set", plan->direct_set);
+    json_number(writer, "band", plan->band);
     json_integer(writer, "steps", plan->steps);
     json_array(writer, "restarts");
     for (int i = 0; i < plan->restarts; i++) {

@@ -23,7 +23,7 @@ set(test_environment
 function(muonium_add_test name label)
     add_test(NAME ${name} COMMAND ${ARGN} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
     set_tests_properties(${name} PROPERTIES
-        LABELS "${label}" TIMEOUT 300 ENVIRONMENT "${test_environment}")
+        LABELS "${label}" TIMEOUT 1200 ENVIRONMENT "${test_environment}")
 endfunction()
 
 # ---- C ----

@@ -222,12 +222,23 @@ typedef enum muonium_eps_mode {
     MUONIUM_EPS_ADD = 2    /* d + eps */
 } muonium_eps_mode;
 
-/* How the same polynomial is evaluated. */
+/* How the polynomial is evaluated. Standard and Gram compose the quintics of the steps.
+ * Direct has polynomials of its own, the sets that muonium_direct_set_name lists, each
+ * evaluated with fewer products; it ignores steps and coefficients, computes in f32 or
+ * f64, and needs a normalisation that leaves no singular value above 1. */
 typedef enum muonium_form {
-    MUONIUM_FORM_AUTO = 0,     /* whichever costs least for the shape */
+    /* Whichever costs least for the shape: of standard and Gram; and of direct where all
+     * that fixes the polynomial (steps, table, coefficients, lower, safety, cushion) is
+     * at its default, with a set that strays from 1 no further over [1e-3, 1]. */
+    MUONIUM_FORM_AUTO = 0,
     MUONIUM_FORM_STANDARD = 1, /* X <- (aI + bR + cR^2) X with R = X X^T, every step */
-    MUONIUM_FORM_GRAM = 2      /* iterate on R alone, apply to X only at restarts and at the end */
+    MUONIUM_FORM_GRAM = 2,     /* iterate on R alone, apply to X only at restarts and at the end */
+    MUONIUM_FORM_DIRECT = 3,   /* a straight-line program on R alone, applied to X once */
+    MUONIUM_FORM_QUINTIC = 4   /* whichever of standard and Gram costs least */
 } muonium_form;
+
+/* The names of the direct form's sets by index, from 0; NULL past the last. */
+MUONIUM_API const char *muonium_direct_set_name(int index);
 
 /* What happens to a matrix that contains NaN or infinity. */
 typedef enum muonium_nonfinite {
@@ -261,11 +272,21 @@ typedef struct muonium_plan_options {
      * are slower than f32 and less exact: they are for reproducing others. */
     muonium_dtype precision;
     muonium_form form;           /* MUONIUM_FORM_AUTO */
+    const char *direct_set;      /* NULL: "P12" for MUONIUM_FORM_DIRECT, the fastest for AUTO */
     muonium_nonfinite nonfinite; /* MUONIUM_NONFINITE_ERROR */
+
+    /* One more product, Y Y^T: then `bound` of the certificate is measured on the result
+     * itself (and so is `deviation` in the direct form). Default false. */
+    bool exact_certificate;
 } muonium_plan_options;
 
-/* Fill with the defaults above. */
-MUONIUM_API void muonium_plan_options_init(muonium_plan_options *options);
+/* Fill with the defaults above: the first `size` bytes, those that the caller's version of
+ * the struct has. */
+MUONIUM_API void muonium_plan_options_init_sized(muonium_plan_options *options, size_t size);
+static inline void muonium_plan_options_init(muonium_plan_options *options)
+{
+    muonium_plan_options_init_sized(options, sizeof *options);
+}
 
 /* What became of one matrix. */
 typedef enum muonium_outcome {
@@ -280,7 +301,8 @@ typedef struct muonium_certificate {
     muonium_outcome outcome;
     int rescued;      /* how often the blow-up guard rescaled */
     double divisor;   /* what the matrix was divided by (aol: the largest of the rows' divisors) */
-    double deviation; /* ||I - X X^T||_F before the last step */
+    double deviation; /* ||I - X X^T||_F before the last step; direct form: at least this is
+                         ||I - Y Y^T||_F, from the trace of Y Y^T alone */
     double bound;     /* what follows for the result: an upper bound on ||I - Y Y^T||_F, up to
                          rounding, for the m x n result Y, m <= n */
 } muonium_certificate;
@@ -294,9 +316,12 @@ typedef struct muonium_plan_info {
     int steps;                          /* T */
     int restarts;                       /* Gram form: how many */
     int restart[MUONIUM_MAX_STEPS];     /* before which steps, counted from 0 */
-    double table[MUONIUM_MAX_STEPS][3]; /* the polynomials */
-    double flops;                       /* per matrix, triangles counted once */
-    size_t workspace;                   /* bytes that an execution needs */
+    double table[MUONIUM_MAX_STEPS][3]; /* the polynomials; direct form: not used */
+    const char *direct_set;             /* direct form: its set; else NULL */
+    double band;      /* what the polynomial makes of a singular value in [1e-3, 1], after the
+                        normalisation, is within this of 1 */
+    double flops;     /* per matrix, triangles counted once */
+    size_t workspace; /* bytes that an execution needs */
 } muonium_plan_info;
 
 /* Make a plan. NULL options mean the defaults. The workspace is sized for the
@@ -438,6 +463,7 @@ typedef struct muonium_options {
     double safety_factor;
     muonium_dtype precision;
     muonium_form form;
+    const char *direct_set;
     muonium_nonfinite nonfinite; /* also for the gradients of AdamW parameters */
 
     /* AdamW for everything else; decay is always decoupled. Negative: follow Muon. */
@@ -475,11 +501,17 @@ typedef struct muonium_options {
     void *log_context;
 } muonium_options;
 
-/* Fill with a recipe: NULL or "muonium" for our own defaults; "motif", "fp16", "fp32",
+/* Fill with a recipe, the first `size` bytes of the struct, those that the caller's version
+ * of it has: NULL or "muonium" for our own defaults; "motif", "fp16", "fp32",
  * "timm", "optax", "torch", "keller", "moonlight" for what the implementation of that
  * name does. An unknown name fails with the valid ones. optax has no default learning
  * rate: lr is then NaN and must be set. docs/recipes.md has the table. */
-MUONIUM_API muonium_status muonium_options_init(muonium_options *options, const char *recipe);
+MUONIUM_API muonium_status muonium_options_init_sized(muonium_options *options, size_t size,
+                                                      const char *recipe);
+static inline muonium_status muonium_options_init(muonium_options *options, const char *recipe)
+{
+    return muonium_options_init_sized(options, sizeof *options, recipe);
+}
 
 /* The recipes by index, from 0; NULL past the last. */
 MUONIUM_API const char *muonium_recipe_name(int index);
@@ -626,8 +658,9 @@ typedef struct muonium_parameter_report {
     const char *reason; /* as "ok", "insufficient_dims", "name_pattern:*norm*" */
     size_t matrices;    /* orthogonalised per step; 0 for AdamW */
     size_t rows, cols;  /* of the first of them (out, in) */
-    muonium_form form;  /* and its form, restarts and operations */
+    muonium_form form;  /* and its form, restarts, set (direct form, else NULL) and operations */
     int restarts;
+    const char *direct_set;
     double flops;       /* per step, all matrices */
     size_t state_bytes; /* momentum, moments, master copy */
     double step_rms;    /* root mean square of a step: lr * scale * what orthogonal matrices of

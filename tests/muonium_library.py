@@ -30,7 +30,7 @@ ENUMS = {
     "eps_mode": ("none", "clamp", "add"),
     "precision": ("f32", "f64", "bf16", "f16"),
     "state_dtype": ("f32", "f64", "bf16", "f16"),
-    "form": ("auto", "standard", "gram"),
+    "form": ("auto", "standard", "gram", "direct", "quintic"),
     "nonfinite": ("error", "skip", "propagate"),
     "adam": ("adamw", "nadamw", "by_nesterov"),
     "route": ("auto", "muon", "adam"),
@@ -56,7 +56,7 @@ class Options(ctypes.Structure):
         ("lower", c_double), ("safety", c_double), ("cushion", c_double),
         ("generated_rows", c_int), ("normalization", c_int), ("eps_mode", c_int),
         ("eps", c_double), ("safety_factor", c_double), ("precision", c_int), ("form", c_int),
-        ("nonfinite", c_int), ("adam", c_int), ("adam_lr", c_double),
+        ("direct_set", c_char_p), ("nonfinite", c_int), ("adam", c_int), ("adam_lr", c_double),
         ("adam_lr_scale", c_double), ("adam_beta1", c_double), ("adam_beta2", c_double),
         ("adam_eps", c_double), ("adam_weight_decay", c_double), ("route", c_int),
         ("patterns", ctypes.POINTER(c_char_p)), ("pattern_count", c_size_t),
@@ -90,7 +90,7 @@ class Report(ctypes.Structure):
     _fields_ = [
         ("name", c_char_p), ("muon", c_bool), ("reason", c_char_p), ("matrices", c_size_t),
         ("rows", c_size_t), ("cols", c_size_t), ("form", c_int), ("restarts", c_int),
-        ("flops", c_double), ("state_bytes", c_size_t), ("step_rms", c_double),
+        ("direct_set", c_char_p), ("flops", c_double), ("state_bytes", c_size_t), ("step_rms", c_double),
         ("lr", c_double), ("steps", c_uint64),
     ]
 
@@ -123,7 +123,7 @@ def _declare(library):
     library.muonium_parameter_count.restype = c_size_t
     library.muonium_parameter_count.argtypes = [c_void_p]
     for name, *arguments in (
-            ("options_init", pointer(Options), c_char_p),
+            ("options_init_sized", pointer(Options), c_size_t, c_char_p),
             ("create", pointer(Options), pointer(c_void_p)),
             ("add_group", c_void_p, pointer(Options), pointer(c_void_p)),
             ("add", c_void_p, pointer(Tensor), c_void_p),
@@ -195,8 +195,9 @@ def make_options(recipe=None, **fields):
     """The options of a recipe with fields of the reference changed. What they point to lives as
     long as they do."""
     options = Options()
-    call("options_init", ctypes.byref(options), recipe.encode() if recipe else None)
-    assert options.struct_size == ctypes.sizeof(Options), "muonium_library.py is out of date"
+    call("options_init_sized", ctypes.byref(options), ctypes.sizeof(Options),
+         recipe.encode() if recipe else None)
+    options.form = ENUMS["form"].index("quintic")  # what the reference has unless told
     options.kept = kept = []
     for name, value in fields.items():
         if name == "coefficients":

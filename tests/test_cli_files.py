@@ -79,7 +79,7 @@ def test_step_follows_the_reference(tmp_path, random):
         reference.add(name, unpack(tensors[name]).astype(np.float64), "f64")
     for step in range(1, 5):
         grads = gradients(random)
-        out, _ = files.step(grads, "--lr", "0.05")
+        out, _ = files.step(grads, "--lr", "0.05", "--form", "quintic")
         assert f"step {step}: 3 tensors by Muon, 2 by AdamW, 3 unchanged" in out
         assert ("the new state" in out) == (step == 1)
         reference.step([grads[name].astype(np.float64) for name in SHAPES])

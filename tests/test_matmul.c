@@ -241,6 +241,29 @@ static void check_gram(const kind *k, size_t m, size_t n, test_rng *rng)
     operand_free(&x);
 }
 
+/* The same product twice into a sum, 2 C and then -C/2: exact but for the last addition. */
+static void check_sum(const mu_matmul *with, const operand o[2], const test_matrix *c)
+{
+    size_t m = c->rows, ldc = (size_t)c->row_stride;
+    test_matrix again = test_matrix_new(c->dtype, m, m, c->row_stride, 1, false);
+    test_matrix total = test_matrix_new(c->dtype, m, m, c->row_stride, 1, true);
+    mu_sum sum = {.data = total.data, .factor = 2};
+    mu_symmul_sum(with, m, &o[0].view, &o[1].view, again.data, ldc, &sum);
+    sum = (mu_sum){.data = total.data, .factor = -0.5, .accumulate = true, .mirror = true};
+    mu_symmul_sum(with, m, &o[0].view, &o[1].view, again.data, ldc, &sum);
+    for (size_t i = 0; i < m; i++) {
+        for (size_t j = 0; j < m; j++) {
+            double product = test_matrix_get(c, i, j), expected = 1.5 * product;
+            expected = c->dtype == MUONIUM_F32 ? (double)(float)expected : expected;
+            assert_true(test_matrix_get(&again, i, j) == product);
+            assert_true(test_matrix_get(&total, i, j) == expected);
+        }
+    }
+    assert_true(test_matrix_gaps_intact(&total));
+    test_matrix_free(&again);
+    test_matrix_free(&total);
+}
+
 static void check_symmul(const kind *k, size_t m, test_rng *rng)
 {
     size_t *order = random_order(m, rng);
@@ -254,6 +277,7 @@ static void check_symmul(const kind *k, size_t m, test_rng *rng)
     mu_symmul(&with, m, &o[0].view, &o[1].view, c.data, (size_t)c.row_stride);
     check_product(k, &c, &o[0], &o[1], false, rng, "symmul");
     check_symmetric(&c);
+    check_sum(&with, o, &c);
     test_guarded_free(with.scratch);
     test_matrix_free(&c);
     operand_free(&o[0]);

@@ -4,11 +4,16 @@ found as muonium_library.py says, by MUONIUM_BUILD_DIR).
 A run with an option must follow the reference, and the reference must move away from the run
 without it, or the option was not tested.
 """
+import sys
 from functools import lru_cache
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools" / "direct"))
+
+import programs
 from muonium_library import MuoniumError, Optimizer, load, make_options, store
 from optimizer_runs import SEED, SPECS, Pair
 from reference import layouts
@@ -21,6 +26,9 @@ STEPS = 6
 TOLERANCE = 5e-6  # rounding in f32, amplified by the slopes of the polynomials
 VISIBLE = 20 * TOLERANCE
 MUON_SPECS = tuple(spec for spec in SPECS if len(spec.shape) > 1 and spec.name != "ln_1.weight")
+
+
+DIRECT_SETS = {p.name: p for p in programs.read_sets().values() if p.lower == 1e-3}
 
 
 @lru_cache(maxsize=None)
@@ -197,7 +205,35 @@ def test_ways_to_the_same_result(fields):
     pair.run(STEPS)
     assert distance(pair.weights(), default_run()) < TOLERANCE
     if "form" in fields:
-        assert pair.library.report(0).form == ("auto", "standard", "gram").index(fields["form"])
+        assert pair.library.report(0).form == ("auto", "standard", "gram", "direct").index(fields["form"])
+
+
+def by_svd(program):
+    """The direct form without its products: what the program makes of each singular value."""
+    def orthogonalizer(matrix, o):
+        u, s, v = np.linalg.svd(matrix, full_matrices=False)
+        s = s / np.linalg.norm(s)
+        return u @ np.diag([x * program.h(x * x) for x in s]) @ v
+    return orthogonalizer
+
+
+@pytest.mark.parametrize("fields", [dict(form="auto"), dict(form="direct")] + [
+    dict(form="direct", direct_set=name.encode()) for name in DIRECT_SETS])
+def test_direct_form(fields):
+    """Small and ill-conditioned matrices round more than in the other forms (docs/direct.md)."""
+    pair = Pair(specs=MUON_SPECS)
+    pair.library = Optimizer(make_options(**fields))
+    for i, spec in enumerate(MUON_SPECS):
+        pair.library.add(spec.name, pair.data[i], "f32", spec.layout, pair.grads[i])
+    report = pair.library.report(0)
+    assert report.form == ("auto", "standard", "gram", "direct").index("direct")
+    wanted = fields.get("direct_set", report.direct_set if fields["form"] == "auto" else b"P12")
+    assert report.direct_set == wanted
+    pair.reference.orthogonalizer = by_svd(DIRECT_SETS[wanted.decode()])
+    pair.run(STEPS)
+    assert distance(pair.weights(), pair.exact()) < 100 * TOLERANCE
+    quintics = Pair(specs=MUON_SPECS).run(STEPS).exact()
+    assert distance(pair.exact(), quintics) > 5 * 100 * TOLERANCE
 
 
 # ---- AdamW -------------------------------------------------------------------------

@@ -333,7 +333,7 @@ def test_every_recipe_follows_the_reference(recipe):
     lr = {"lr": 0.02} if recipe == "optax" else {}
     weights = {spec.name: initial(1, i, spec).astype("f4") for i, spec in enumerate(SPECS)}
     layouts = dict(LAYOUTS, conv=dict(layout="flatten"))
-    optimizer = muonium.Optimizer(weights, recipe, layouts, precision="f32", **lr)
+    optimizer = muonium.Optimizer(weights, recipe, layouts, precision="f32", form="quintic", **lr)
     for t in range(1, 51):
         optimizer.step({spec.name: gradient(1, t, i, weights[spec.name], "f32").astype("f4")
                         for i, spec in enumerate(SPECS)})

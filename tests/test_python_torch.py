@@ -140,7 +140,7 @@ def test_loss_curves_of_every_recipe(recipe):
     assert set(RECIPES) == set(muonium.recipes())
     lr = RECIPES[recipe].lr
     ours, plain = new_model(), new_model()
-    optimizer = Muon(groups_of(ours), recipe=recipe, precision="f32", lr=lr)
+    optimizer = Muon(groups_of(ours), recipe=recipe, precision="f32", form="quintic", lr=lr)
     assert {r.name for r in optimizer.report() if r.optimizer == "muon"} == {
         n for n, p in ours.named_parameters() if is_muon(n, p)}
     expected = train(plain, PlainMuon(plain.named_parameters(), recipe, is_muon, SPLITS))

@@ -14,16 +14,16 @@ orthogonalize alone, PyTorch by muonium.torch alone.
 
 import importlib
 
-from ._functions import (Certificate, info, orthogonalize, polar_cubic, polar_express, presets,
-                         recipes, route, set_threads, threads)
+from ._functions import (Certificate, direct_sets, info, orthogonalize, polar_cubic, polar_express,
+                         presets, recipes, route, set_threads, threads)
 from ._handle import Report
 from ._library import LibraryError, NonFiniteError, library
 from ._optimizer import Optimizer
 
 __version__ = library.muonium_version().decode()
 
-__all__ = ["Certificate", "LibraryError", "NonFiniteError", "Optimizer", "Report", "info",
-           "orthogonalize", "polar_cubic", "polar_express", "presets", "recipes", "route",
+__all__ = ["Certificate", "LibraryError", "NonFiniteError", "Optimizer", "Report", "direct_sets",
+           "info", "orthogonalize", "polar_cubic", "polar_express", "presets", "recipes", "route",
            "set_threads", "threads"]
 
 

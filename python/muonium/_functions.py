@@ -73,10 +73,11 @@ def _packed(x):
 def orthogonalize(x: Any, *, steps: int = 5, coefficients: Coefficients = None,
                   normalize: Optional[str] = None, eps: Optional[float] = None,
                   eps_mode: Optional[str] = None, safety_factor: float = 1.0,
-                  precision: str = "f32", form: str = "auto", lower: Optional[float] = None,
+                  precision: str = "f32", form: str = "auto",
+                  direct_set: Optional[str] = None, lower: Optional[float] = None,
                   safety: Optional[float] = None, cushion: Optional[float] = None,
                   nonfinite: str = "error", out: Any = None,
-                  return_certificate: bool = False) -> Any:
+                  return_certificate: bool = False, exact_certificate: bool = False) -> Any:
     """The nearest (semi-)orthogonal matrix of x, or of each matrix of a batch.
 
     x has two or more dimensions, the last two of which are matrices, and elements of
@@ -92,13 +93,17 @@ def orthogonalize(x: Any, *, steps: int = 5, coefficients: Coefficients = None,
                    does not depend on the scale of x
     safety_factor  times the norm
     precision      of intermediates: "f32", "f64", "bf16" or "f16"
-    form           "auto", "standard" or "gram": how the same is evaluated
+    form           "standard" or "gram", two ways to evaluate the steps, or "quintic", the
+                   cheaper of these; "direct", other polynomials with fewer products; "auto",
+                   the cheapest, which is direct where the steps are the default ones
+    direct_set     the direct form's polynomial, one of direct_sets(); default "P12", for
+                   "auto" the fastest
     nonfinite      for matrices with NaN or infinity: "error" raises NonFiniteError and
                    writes nothing; "skip" leaves zeros, or what out holds; "propagate" NaN
     out            where the result goes, an array of the same shape; may be x itself
 
     With return_certificate, a pair of the result and a Certificate, or a list of those for
-    a batch.
+    a batch; with exact_certificate, bounds measured on the result, for one more product.
     """
     import numpy
 
@@ -111,9 +116,11 @@ def orthogonalize(x: Any, *, steps: int = 5, coefficients: Coefficients = None,
                         ("normalization", normalize), ("eps", eps), ("eps_mode", eps_mode),
                         ("safety_factor", safety_factor), ("precision", precision),
                         ("form", form), ("lower", lower), ("safety", safety),
-                        ("cushion", cushion), ("nonfinite", nonfinite)):
+                        ("cushion", cushion), ("nonfinite", nonfinite),
+                        ("direct_set", direct_set)):
         if value is not None:
             set_option(options, name, value)
+    options.exact_certificate = bool(exact_certificate)
     source = _walk(x, "x")
     if source is None:
         x = _packed(x)
@@ -179,6 +186,11 @@ def presets() -> Dict[str, List[Triple]]:
         tables[name] = _rows(rows, lambda table, name=name, rows=rows: (
             library.muonium_coefficients(name.encode(), rows, table)))
     return tables
+
+
+def direct_sets() -> List[str]:
+    """The names of the direct form's polynomials."""
+    return list(_library.strings(library.muonium_direct_set_name))
 
 
 def recipes() -> List[str]:

@@ -22,6 +22,7 @@ class Report(NamedTuple):
     cols: int
     form: str         #: how it is evaluated
     restarts: int
+    direct_set: Optional[str]  #: of the direct form
     flops: float      #: per step, all matrices
     state_bytes: int  #: momentum, moments, master copy
     step_rms: float   #: root mean square of a step
@@ -83,7 +84,7 @@ class Handle:
         library.muonium_report(self._pointer, parameter, found)
         return Report(found.name.decode(), "muon" if found.muon else "adam", found.reason.decode(),
                       found.matrices, found.rows, found.cols, FORMS[found.form], found.restarts,
-                      found.flops, found.state_bytes, found.step_rms, found.lr, found.steps)
+                      found.direct_set.decode() if found.direct_set else None, found.flops, found.state_bytes, found.step_rms, found.lr, found.steps)
 
     def reports(self) -> List[Report]:
         return [self.report(parameter) for parameter in range(self._length)]

@@ -45,7 +45,7 @@ def _check(status, function, arguments):
 
 DTYPES = ("f32", "f64", "bf16", "f16")
 OUTCOMES = ("orthogonalized", "zero", "skipped", "propagated")
-FORMS = ("auto", "standard", "gram")
+FORMS = ("auto", "standard", "gram", "direct", "quintic")
 
 # ---- structures ----
 
@@ -70,7 +70,8 @@ class PlanOptions(Structure):
                 ("table_rows", c_size_t), ("coefficients", c_char_p), ("lower", c_double),
                 ("safety", c_double), ("cushion", c_double), ("normalization", c_int),
                 ("eps_mode", c_int), ("eps", c_double), ("safety_factor", c_double),
-                ("precision", c_int), ("form", c_int), ("nonfinite", c_int)]
+                ("precision", c_int), ("form", c_int), ("direct_set", c_char_p), ("nonfinite", c_int),
+                ("exact_certificate", c_bool)]
 
 
 class Certificate(Structure):
@@ -88,8 +89,8 @@ class Options(Structure):
                 ("lower", c_double), ("safety", c_double), ("cushion", c_double),
                 ("generated_rows", c_int), ("normalization", c_int), ("eps_mode", c_int),
                 ("eps", c_double), ("safety_factor", c_double), ("precision", c_int),
-                ("form", c_int), ("nonfinite", c_int), ("adam", c_int), ("adam_lr", c_double),
-                ("adam_lr_scale", c_double), ("adam_beta1", c_double), ("adam_beta2", c_double),
+                ("form", c_int), ("direct_set", c_char_p), ("nonfinite", c_int), ("adam", c_int),
+                ("adam_lr", c_double), ("adam_lr_scale", c_double), ("adam_beta1", c_double), ("adam_beta2", c_double),
                 ("adam_eps", c_double), ("adam_weight_decay", c_double), ("route", c_int),
                 ("patterns", POINTER(c_char_p)), ("pattern_count", c_size_t),
                 ("min_dim", c_size_t), ("max_aspect", c_double), ("only_2d", c_bool),
@@ -115,8 +116,8 @@ class Tensor(Structure):
 class ParameterReport(Structure):
     _fields_ = [("name", c_char_p), ("muon", c_bool), ("reason", c_char_p),
                 ("matrices", c_size_t), ("rows", c_size_t), ("cols", c_size_t), ("form", c_int),
-                ("restarts", c_int), ("flops", c_double), ("state_bytes", c_size_t),
-                ("step_rms", c_double), ("lr", c_double), ("steps", ctypes.c_uint64)]
+                ("restarts", c_int), ("direct_set", c_char_p), ("flops", c_double),
+                ("state_bytes", c_size_t), ("step_rms", c_double), ("lr", c_double), ("steps", ctypes.c_uint64)]
 
 
 class Counters(Structure):
@@ -145,7 +146,7 @@ _FALLIBLE = {
     "coefficients": [c_char_p, c_int, _table],
     "orthogonalize": [Shape, POINTER(PlanOptions), POINTER(View), POINTER(View),
                       POINTER(Certificate)],
-    "options_init": [c_void_p, c_char_p],
+    "options_init_sized": [c_void_p, c_size_t, c_char_p],
     "create": [POINTER(Options), _out],
     "add_group": [_optimizer, POINTER(Options), _out],
     "add": [_optimizer, POINTER(Tensor), _group],
@@ -164,10 +165,11 @@ _OTHERS = {
     "version": (c_char_p, []),
     "last_error": (c_char_p, []),
     "threads": (c_int, []),
+    "direct_set_name": (c_char_p, [c_int]),
     "preset_name": (c_char_p, [c_int]),
     "preset_rows": (c_int, [c_int]),
     "recipe_name": (c_char_p, [c_int]),
-    "plan_options_init": (None, [c_void_p]),
+    "plan_options_init_sized": (None, [c_void_p, c_size_t]),
     "destroy": (None, [_optimizer]),
 }
 
@@ -242,20 +244,11 @@ def _load():
 library, library_path = _load()
 
 
-def filled(structure, initialize):
-    """A new options structure as the library's own initialiser fills it."""
-    # A later library may know more fields: it must not write beyond the memory.
-    memory = (ctypes.c_char * (ctypes.sizeof(structure) + 1024))()
-    initialize(memory)
-    options = structure.from_buffer_copy(memory)
-    if options.struct_size != ctypes.sizeof(structure):
-        raise LibraryError(f"{library_path} has {options.struct_size} bytes of options, this "
-                           f"package {ctypes.sizeof(structure)}: install both from one source")
-    return options
-
-
 def plan_options():
-    return filled(PlanOptions, library.muonium_plan_options_init)
+    """The library's own defaults."""
+    options = PlanOptions()
+    library.muonium_plan_options_init_sized(ctypes.byref(options), ctypes.sizeof(options))
+    return options
 
 
 def options_of(recipe=None):
@@ -263,7 +256,9 @@ def options_of(recipe=None):
     if recipe is not None and not isinstance(recipe, str):
         raise TypeError(f"recipe is {recipe!r}: use a name")
     name = None if recipe is None else recipe.encode()
-    return filled(Options, lambda memory: library.muonium_options_init(memory, name))
+    options = Options()
+    library.muonium_options_init_sized(ctypes.byref(options), ctypes.sizeof(options), name)
+    return options
 
 
 def strings(function):

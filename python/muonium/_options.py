@@ -110,6 +110,10 @@ def set_option(options, name, value):
         set_patterns(options, value)
     elif name in CHOICES:
         setattr(options, name, choice(name, value))
+    elif _TYPES[name] is ctypes.c_char_p:
+        if not isinstance(value, str):
+            raise TypeError(f"{name} is {value!r}: use a name")
+        setattr(options, name, value.encode())
     elif _TYPES[name] is ctypes.c_double:
         setattr(options, name, number(name, value))
     elif _TYPES[name] is ctypes.c_bool:

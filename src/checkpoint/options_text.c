@@ -45,7 +45,7 @@ static const char *const decays[] = {"decoupled", "cautious", "independent"};
 static const char *const normalizations[] = {"frobenius", "schatten", "aol", "spectral", "none"};
 static const char *const eps_modes[] = {"none", "clamp", "add"};
 static const char *const dtypes[] = {"f32", "f64", "bf16", "f16"};
-static const char *const forms[] = {"auto", "standard", "gram"};
+static const char *const forms[] = {"auto", "standard", "gram", "direct", "quintic"};
 static const char *const policies[] = {"error", "skip", "propagate"};
 static const char *const adam_kinds[] = {"adamw", "nadamw", "by_nesterov"};
 static const char *const routes[] = {"auto", "muon", "adam"};
@@ -67,6 +67,7 @@ static const field tuned_fields[] = {
     {FIELD(seed, SEED)},
     {CHOICE_FIELD(nonfinite, policies)},
     {CHOICE_FIELD(form, forms)},
+    {FIELD(direct_set, NAME)},
 };
 
 static const field recipe_fields[] = {
@@ -263,8 +264,11 @@ static bool add_value(mu_text *text, const field *f, const muonium_options *opti
 /* Pointers that are not set mean a default, and have no text. */
 static bool is_absent(const field *f, const muonium_options *options)
 {
-    return (f->type == NAME && options->coefficients == NULL) ||
-           (f->type == TABLE && options->table == NULL) ||
+    const char *name = NULL;
+    if (f->type == NAME) {
+        memcpy(&name, (const char *)options + f->offset, sizeof name);
+    }
+    return (f->type == NAME && name == NULL) || (f->type == TABLE && options->table == NULL) ||
            (f->type == PATTERNS && options->patterns == NULL);
 }
 

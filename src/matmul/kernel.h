@@ -88,6 +88,8 @@ typedef struct mu_kernel {
     double (*row_squares)(const void *row, size_t n, double scale); /* its first half alone */
     double (*row_abs_sum)(const void *row, size_t n);
     void (*row_scale)(void *row, size_t n, double factor);
+    /* to = [to +] factor * from. Without `accumulate` to is not read. */
+    void (*row_add)(void *to, const void *from, size_t n, double factor, bool accumulate);
     /* row = round(row) to a half type (T = f32), as storing and loading it would. */
     void (*row_round)(void *row, size_t n, muonium_dtype half);
     /* to = round(alpha * round(to) + beta * from): see the half modes. */

@@ -56,6 +56,18 @@ void mu_gram(const mu_matmul *with, size_t m, size_t n, const mu_operand *x, voi
 void mu_symmul(const mu_matmul *with, size_t m, const mu_operand *a, const mu_operand *b, void *c,
                size_t ldc);
 
+/* A matrix beside c, with its row distance, of which symmul adds up what is on and below
+ * the diagonal: sum = [sum +] factor * c, while c is in cache. */
+typedef struct mu_sum {
+    void *data;
+    double factor;
+    bool accumulate; /* without it, sum is not read */
+    bool mirror;     /* nothing more to come: fill the part above the diagonal */
+} mu_sum;
+
+void mu_symmul_sum(const mu_matmul *with, size_t m, const mu_operand *a, const mu_operand *b,
+                   void *c, size_t ldc, const mu_sum *sum);
+
 /* y: m x n, rows ldy apart; may be the memory of x if it has the same strides. */
 void mu_apply(const mu_matmul *with, size_t m, size_t n, const mu_operand *a, const mu_operand *x,
               void *y, size_t ldy);
@@ -64,5 +76,11 @@ void mu_apply(const mu_matmul *with, size_t m, size_t n, const mu_operand *a, co
 double mu_gram_flops(size_t m, size_t n);
 double mu_symmul_flops(size_t m);
 double mu_apply_flops(size_t m, size_t n);
+
+/* Elements that each reads and writes outside the tiles: operands read and packed,
+ * results stored, mirrored ones half as much again. */
+double mu_gram_moved(size_t m, size_t n);
+double mu_symmul_moved(size_t m);
+double mu_apply_moved(size_t m, size_t n);
 
 #endif

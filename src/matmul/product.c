@@ -36,6 +36,7 @@ typedef struct product {
     side a, b;
     char *c;
     size_t ldc;
+    const mu_sum *sum;  /* symmul: NULL, or where C is added up */
     size_t squares;     /* gram, symmul: MU_BLOCK-rows of the result */
     size_t strips;      /* apply */
     size_t strip_bytes; /* apply: private packed memory per lane */
@@ -148,6 +149,21 @@ static void square_at(size_t index, size_t squares, size_t *row, size_t *col)
     *row = *col = index;
 }
 
+/* The rows [i0, i1) and columns [j0, j1) of C, on and below the diagonal, into its sum. */
+static void add_up(const mu_kernel *kernel, const mu_sum *sum, const void *c, size_t ldc, size_t i0,
+                   size_t i1, size_t j0, size_t j1)
+{
+    size_t bytes = muonium_dtype_size(kernel->type);
+    for (size_t i = i0; i < i1; i++) {
+        size_t at = (i * ldc + j0) * bytes;
+        kernel->row_add((char *)sum->data + at, (const char *)c + at, min_size(j1, i + 1) - j0,
+                        sum->factor, sum->accumulate);
+    }
+    if (sum->mirror) {
+        kernel->mirror(sum->data, (ptrdiff_t)ldc, i0, i1, j0, j1);
+    }
+}
+
 static void square_task(void *context, size_t index, unsigned lane)
 {
     const product *p = context;
@@ -164,6 +180,9 @@ static void square_task(void *context, size_t index, unsigned lane)
     }
     if (end * p->kc >= p->k) {
         p->kernel->mirror(p->c, (ptrdiff_t)p->ldc, i0, i0 + rows, j0, j0 + cols);
+        if (p->sum) {
+            add_up(p->kernel, p->sum, p->c, p->ldc, i0, i0 + rows, j0, j0 + cols);
+        }
     }
 }
 
@@ -174,7 +193,7 @@ static size_t packed_bytes(const product *p, size_t lanes, size_t width, size_t 
 }
 
 static void triangle(const mu_matmul *with, size_t m, size_t k, const mu_lanes *a,
-                     const mu_lanes *b, void *c, size_t ldc)
+                     const mu_lanes *b, void *c, size_t ldc, const mu_sum *sum)
 {
     const mu_kernel *kernel = with->kernel;
     product p = {.kernel = kernel,
@@ -185,6 +204,7 @@ static void triangle(const mu_matmul *with, size_t m, size_t k, const mu_lanes *
                  .b = {*b, m, kernel->nr, kernel->pack_b, NULL},
                  .c = c,
                  .ldc = ldc,
+                 .sum = sum,
                  .squares = ceil_div(m, MU_BLOCK)};
     size_t blocks = ceil_div(k, p.kc);
     p.b.packed = p.a.packed + packed_bytes(&p, m, kernel->mr, min_size(blocks, BLOCKS_AT_ONCE));
@@ -219,19 +239,28 @@ void mu_gram(const mu_matmul *with, size_t m, size_t n, const mu_operand *x, voi
         return;
     }
     mu_lanes rows = rows_as_lanes(x);
-    triangle(with, m, n, &rows, &rows, c, ldc);
+    triangle(with, m, n, &rows, &rows, c, ldc, NULL);
 }
 
 void mu_symmul(const mu_matmul *with, size_t m, const mu_operand *a, const mu_operand *b, void *c,
                size_t ldc)
 {
+    mu_symmul_sum(with, m, a, b, c, ldc, NULL);
+}
+
+void mu_symmul_sum(const mu_matmul *with, size_t m, const mu_operand *a, const mu_operand *b,
+                   void *c, size_t ldc, const mu_sum *sum)
+{
     if (mu_blas_selected()) {
         mu_blas_symmul(with, m, a, b, c, ldc);
+        if (sum) {
+            add_up(with->kernel, sum, c, ldc, 0, m, 0, m);
+        }
         return;
     }
     /* A is symmetric: its columns serve as rows, and are adjacent in memory. */
     mu_lanes left = cols_as_lanes(a), right = cols_as_lanes(b);
-    triangle(with, m, m, &left, &right, c, ldc);
+    triangle(with, m, m, &left, &right, c, ldc, sum);
 }
 
 /* ---- apply ---- */
@@ -355,4 +384,19 @@ double mu_symmul_flops(size_t m)
 double mu_apply_flops(size_t m, size_t n)
 {
     return 2 * (double)m * (double)m * (double)n;
+}
+
+double mu_gram_moved(size_t m, size_t n)
+{
+    return 4 * (double)m * (double)n + 1.5 * (double)m * (double)m;
+}
+
+double mu_symmul_moved(size_t m)
+{
+    return mu_gram_moved(m, m);
+}
+
+double mu_apply_moved(size_t m, size_t n)
+{
+    return 2 * (double)m * (double)m + 3 * (double)m * (double)n;
 }

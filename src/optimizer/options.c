@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "coefficients/coefficients.h"
+#include "orthogonalize/plan.h"
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
@@ -51,6 +52,7 @@ static const muonium_options defaults = {
     .safety_factor = 1,
     .precision = MUONIUM_F32,
     .form = MUONIUM_FORM_AUTO,
+    .direct_set = NULL,
     .nonfinite = MUONIUM_NONFINITE_ERROR,
 
     .adam = MUONIUM_ADAMW,
@@ -196,6 +198,16 @@ const char *muonium_recipe_name(int index)
     return index >= 0 && (size_t)index < COUNT(recipes) ? recipes[index].name : NULL;
 }
 
+enum { LEAST_OPTIONS = offsetof(muonium_options, weight_decay) };
+
+static muonium_status fail_on_size(size_t size)
+{
+    return mu_fail(MUONIUM_INVALID,
+                   "struct_size of muonium_options is %zu: fill the struct by "
+                   "muonium_options_init first (this library knows versions of up to %zu bytes)",
+                   size, sizeof(muonium_options));
+}
+
 static muonium_status fail_on_recipe(const char *name)
 {
     char names[128] = "";
@@ -205,16 +217,21 @@ static muonium_status fail_on_recipe(const char *name)
     return mu_fail(MUONIUM_INVALID, "recipe is \"%s\": use one of %s", name, names);
 }
 
-muonium_status muonium_options_init(muonium_options *options, const char *recipe)
+muonium_status muonium_options_init_sized(muonium_options *options, size_t size, const char *recipe)
 {
     if (options == NULL) {
         return mu_fail(MUONIUM_INVALID,
                        "options is NULL: pass the address of a muonium_options to fill");
     }
+    if (size < LEAST_OPTIONS || size > sizeof *options) {
+        return fail_on_size(size);
+    }
     for (size_t i = 0; i < COUNT(recipes); i++) {
         if (strcmp(recipes[i].name, recipe != NULL ? recipe : "muonium") == 0) {
-            memcpy(options, &defaults, sizeof *options);
-            recipes[i].change(options);
+            muonium_options filled = defaults;
+            recipes[i].change(&filled);
+            filled.struct_size = size;
+            memcpy(options, &filled, size);
             return MUONIUM_OK;
         }
     }
@@ -240,6 +257,7 @@ muonium_status mu_plan_options_of(const muonium_options *options, double (*stora
     plan_options->safety_factor = options->safety_factor;
     plan_options->precision = options->precision;
     plan_options->form = options->form;
+    plan_options->direct_set = options->direct_set;
     plan_options->nonfinite = options->nonfinite;
     if (options->table != NULL || options->coefficients != NULL || options->generated_rows == 0) {
         return MUONIUM_OK;
@@ -306,7 +324,7 @@ static muonium_status check_choices(const muonium_options *o)
         {"normalization", "muonium_normalization", (int)o->normalization, MUONIUM_NORM_NONE},
         {"eps_mode", "muonium_eps_mode", (int)o->eps_mode, MUONIUM_EPS_ADD},
         {"precision", "muonium_dtype", (int)o->precision, MUONIUM_F16},
-        {"form", "muonium_form", (int)o->form, MUONIUM_FORM_GRAM},
+        {"form", "muonium_form", (int)o->form, MUONIUM_FORM_QUINTIC},
         {"nonfinite", "muonium_nonfinite", (int)o->nonfinite, MUONIUM_NONFINITE_PROPAGATE},
         {"adam", "muonium_adam_kind", (int)o->adam, MUONIUM_ADAM_BY_NESTEROV},
         {"route", "muonium_route", (int)o->route, MUONIUM_ROUTE_ADAM},
@@ -398,7 +416,10 @@ static muonium_status check_coefficients(const muonium_options *o)
                        o->generated_rows, MUONIUM_MAX_STEPS);
     }
     muonium_status status = mu_plan_options_of(o, storage, &plan_options);
-    return status == MUONIUM_OK ? mu_choose_coefficients(&plan_options, table) : status;
+    if (status == MUONIUM_OK) {
+        status = mu_choose_coefficients(&plan_options, table);
+    }
+    return status == MUONIUM_OK ? mu_check_direct(&plan_options) : status;
 }
 
 static muonium_status check_patterns(const muonium_options *o)
@@ -450,16 +471,11 @@ muonium_status mu_check_options(const muonium_options *options)
 
 muonium_status mu_read_options(const muonium_options *given, muonium_options *options)
 {
-    const size_t least = offsetof(muonium_options, weight_decay);
     muonium_options read = defaults;
     if (given != NULL) {
-        if (given->struct_size < least || given->struct_size > sizeof read ||
+        if (given->struct_size < LEAST_OPTIONS || given->struct_size > sizeof read ||
             given->struct_size % alignof(muonium_options) != 0) {
-            return mu_fail(MUONIUM_INVALID,
-                           "struct_size of muonium_options is %zu: fill the struct by "
-                           "muonium_options_init first (this library knows versions of up to %zu "
-                           "bytes)",
-                           given->struct_size, sizeof read);
+            return fail_on_size(given->struct_size);
         }
         memcpy(&read, given, given->struct_size);
         read.struct_size = sizeof read;

@@ -32,7 +32,7 @@ static muonium_status make_group(const muonium_options *given, muonium_group **m
         return status;
     }
     size_t pointers = options.patterns ? options.pattern_count * sizeof(char *) : 0;
-    size_t bytes = pointers + text_bytes(options.coefficients);
+    size_t bytes = pointers + text_bytes(options.coefficients) + text_bytes(options.direct_set);
     for (size_t i = 0; options.patterns && i < options.pattern_count; i++) {
         bytes += text_bytes(options.patterns[i]);
     }
@@ -54,6 +54,7 @@ static muonium_status make_group(const muonium_options *given, muonium_group **m
         group->options.patterns = patterns;
     }
     group->options.coefficients = keep_text(&room, options.coefficients);
+    group->options.direct_set = keep_text(&room, options.direct_set);
     if (options.table) {
         /* Rows beyond the last that can ever be used need no place. */
         size_t rows =

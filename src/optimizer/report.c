@@ -44,6 +44,7 @@ static muonium_status describe_matrices(const mu_parameter *p, muonium_parameter
                 report->rows = place.rows;
                 report->cols = place.cols;
                 report->form = info.form;
+                report->direct_set = info.direct_set;
                 report->restarts = info.restarts;
             }
         }

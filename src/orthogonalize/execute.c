@@ -172,6 +172,9 @@ static void orthogonalize(mu_iteration *it, const mu_survey *survey)
     }
     mu_normalize(it, survey);
     it->plan->form->run(it);
+    if (it->plan->options.exact_certificate) {
+        mu_certify_exactly(it);
+    }
     if (!it->delivered) {
         store(it);
     }

@@ -7,11 +7,10 @@
  */
 #include "orthogonalize/plan.h"
 
-static double flops(const muonium_plan *plan)
+/* What the symmetric products, and each visit to X, cost in all. */
+static double total(const muonium_plan *plan, double square, double visit)
 {
     int steps = plan->options.steps;
-    double square = mu_symmul_flops(plan->m);
-    double visit = mu_gram_flops(plan->m, plan->n) + mu_apply_flops(plan->m, plan->n);
     double sum = 0;
     for (int t = 0; t < steps; t++) {
         bool first = t == 0 || plan->restart[t];
@@ -20,6 +19,24 @@ static double flops(const muonium_plan *plan)
         sum += (squared ? square : 0) + (first ? visit : square) + (last ? 0 : 2 * square);
     }
     return sum;
+}
+
+static double flops(const muonium_plan *plan)
+{
+    return total(plan, mu_symmul_flops(plan->m),
+                 mu_gram_flops(plan->m, plan->n) + mu_apply_flops(plan->m, plan->n));
+}
+
+static double moved(const muonium_plan *plan)
+{
+    return total(plan, mu_symmul_moved(plan->m),
+                 mu_gram_moved(plan->m, plan->n) + mu_apply_moved(plan->m, plan->n));
+}
+
+static int squares(const muonium_plan *plan)
+{
+    (void)plan;
+    return 4;
 }
 
 /* One of our squares that is none of the three given. */
@@ -85,5 +102,9 @@ static void run(mu_iteration *it)
     }
 }
 
-const mu_form mu_form_gram = {
-    .id = MUONIUM_FORM_GRAM, .name = "gram", .squares = 4, .flops = flops, .run = run};
+const mu_form mu_form_gram = {.id = MUONIUM_FORM_GRAM,
+                              .name = "gram",
+                              .squares = squares,
+                              .flops = flops,
+                              .moved = moved,
+                              .run = run};

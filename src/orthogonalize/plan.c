@@ -8,39 +8,38 @@
 #include "coefficients/coefficients.h"
 #include "orthogonalize/plan.h"
 
-/* The forms that a plan chooses from. At equal cost the earlier wins. */
-static const mu_form *const forms[] = {&mu_form_standard, &mu_form_gram};
-
-enum { FORM_COUNT = sizeof forms / sizeof forms[0] };
-
 /* Up to this many elements a matrix is worked on by one thread, several matrices at
  * a time: there is no waiting for each other, and memory for a few is little. */
 enum { SMALL_MATRIX = 1 << 20 };
 
-void muonium_plan_options_init(muonium_plan_options *options)
+static const muonium_plan_options defaults = {
+    .struct_size = sizeof(muonium_plan_options),
+    .steps = 5,
+    .lower = 1e-3,
+    .safety = 2e-2,
+    .cushion = 0.02,
+    .normalization = MUONIUM_NORM_FROBENIUS,
+    .eps_mode = MUONIUM_EPS_NONE,
+    .eps = 1e-7,
+    .safety_factor = 1,
+    .precision = MUONIUM_F32,
+    .form = MUONIUM_FORM_AUTO,
+    .nonfinite = MUONIUM_NONFINITE_ERROR,
+};
+
+void muonium_plan_options_init_sized(muonium_plan_options *options, size_t size)
 {
-    if (!options) {
-        return;
+    if (options && size >= sizeof options->struct_size) {
+        size = size < sizeof defaults ? size : sizeof defaults;
+        memcpy(options, &defaults, size);
+        options->struct_size = size;
     }
-    memset(options, 0, sizeof *options);
-    options->struct_size = sizeof *options;
-    options->steps = 5;
-    options->lower = 1e-3;
-    options->safety = 2e-2;
-    options->cushion = 0.02;
-    options->normalization = MUONIUM_NORM_FROBENIUS;
-    options->eps_mode = MUONIUM_EPS_NONE;
-    options->eps = 1e-7;
-    options->safety_factor = 1;
-    options->precision = MUONIUM_F32;
-    options->form = MUONIUM_FORM_AUTO;
-    options->nonfinite = MUONIUM_NONFINITE_ERROR;
 }
 
 /* The caller's options over the defaults, as far as its version of the struct goes. */
 static muonium_status read_options(const muonium_plan_options *given, muonium_plan_options *options)
 {
-    muonium_plan_options_init(options);
+    *options = defaults;
     if (!given) {
         return MUONIUM_OK;
     }
@@ -70,8 +69,10 @@ static muonium_status check_options(const muonium_plan_options *o)
         const char *field;
         int value, count;
     } choices[] = {
-        {"normalization", (int)o->normalization, 5}, {"eps_mode", (int)o->eps_mode, 3},
-        {"precision", (int)o->precision, 4},         {"form", (int)o->form, FORM_COUNT + 1},
+        {"normalization", (int)o->normalization, 5},
+        {"eps_mode", (int)o->eps_mode, 3},
+        {"precision", (int)o->precision, 4},
+        {"form", (int)o->form, MUONIUM_FORM_QUINTIC + 1},
         {"nonfinite", (int)o->nonfinite, 3},
     };
     for (size_t i = 0; i < sizeof choices / sizeof choices[0]; i++) {
@@ -108,26 +109,7 @@ static muonium_status check_shape(muonium_shape shape)
     return MUONIUM_OK;
 }
 
-static void choose_form(muonium_plan *plan)
-{
-    const muonium_plan_options *o = &plan->options;
-    const mu_form *chosen = NULL;
-    for (size_t i = 0; i < FORM_COUNT; i++) {
-        if (o->form == forms[i]->id) {
-            plan->form = forms[i];
-            return;
-        }
-        /* In the half types others compute the standard form, and its rounding is
-         * what these modes are for. */
-        if (plan->half && forms[i] != &mu_form_standard) {
-            continue;
-        }
-        if (!chosen || forms[i]->flops(plan) < chosen->flops(plan)) {
-            chosen = forms[i];
-        }
-    }
-    plan->form = chosen;
-}
+/* ---- the workspace ---- */
 
 /* Bytes for one matrix at a time on `threads` threads. */
 static bool bytes_for(const muonium_plan *plan, unsigned threads, size_t *bytes)
@@ -206,11 +188,15 @@ static muonium_status fill_plan(muonium_plan *plan)
     plan->n = plan->tall ? plan->shape.rows : plan->shape.cols;
     plan->ldx = mu_leading(plan->kernel, plan->n);
     plan->ldr = mu_leading(plan->kernel, plan->m);
-    if (o->form != MUONIUM_FORM_STANDARD && (plan->m < plan->n || o->form == MUONIUM_FORM_GRAM)) {
+    if (o->form == MUONIUM_FORM_GRAM ||
+        (plan->m < plan->n && o->form != MUONIUM_FORM_STANDARD && o->form != MUONIUM_FORM_DIRECT)) {
         mu_choose_restarts(table, o->steps, unit_of(o->precision), plan->restart);
     }
-    choose_form(plan);
-    plan->squares = plan->form->squares;
+    status = mu_choose_form(plan);
+    if (status != MUONIUM_OK) {
+        return status;
+    }
+    plan->squares = plan->form->squares(plan);
     if (o->normalization == MUONIUM_NORM_SPECTRAL && plan->squares < 3) {
         plan->squares = 3; /* R, and two powers of it */
     }
@@ -242,6 +228,7 @@ muonium_status muonium_plan_create(muonium_shape shape, const muonium_plan_optio
     }
     draft.options.table = NULL;
     draft.options.coefficients = NULL;
+    draft.options.direct_set = NULL;
     muonium_plan *made = mu_alloc(sizeof *made);
     if (!made) {
         return mu_fail(MUONIUM_NO_MEMORY, "no memory for a plan of %zu bytes", sizeof *made);
@@ -254,6 +241,19 @@ muonium_status muonium_plan_create(muonium_shape shape, const muonium_plan_optio
 void muonium_plan_destroy(muonium_plan *plan)
 {
     mu_free(plan);
+}
+
+/* How far from 1 the composed quintics leave a singular value in [1e-3, 1]: on a grid so
+ * fine that between its points they change by less than is shown of the figure. */
+static double band_of_quintics(const muonium_plan *plan)
+{
+    enum { POINTS = 1024 };
+    double worst = 0, ratio = pow(1e-3, 1.0 / POINTS), x = 1;
+    for (int i = 0; i <= POINTS; i++, x *= ratio) {
+        double value = mu_compose((const double(*)[3])plan->table, 0, plan->options.steps, x);
+        worst = fmax(worst, fabs(value - 1));
+    }
+    return worst;
 }
 
 muonium_status muonium_plan_describe(const muonium_plan *plan, muonium_plan_info *info)
@@ -271,6 +271,8 @@ muonium_status muonium_plan_describe(const muonium_plan *plan, muonium_plan_info
             info->restart[info->restarts++] = t;
         }
     }
+    info->direct_set = plan->direct ? plan->direct->name : NULL;
+    info->band = plan->direct ? plan->direct->deviation : band_of_quintics(plan);
     info->flops = plan->form->flops(plan);
     info->workspace = plan->workspace_bytes;
     return MUONIUM_OK;

@@ -6,13 +6,17 @@
  *
  *     survey     largest element, sum of squares, non-finite elements    survey.c
  *     normalize  a divisor that leaves no singular value above 1         normalize.c
- *     run        T polynomial steps in one of the forms                  standard.c, gram.c
+ *     run        the polynomial in one of the forms           standard.c, gram.c, direct.c
+ *     certify    what can be said of the result                          certificate.c
  *     store      into the caller's type and orientation                  execute.c
  */
 #ifndef MU_PLAN_H
 #define MU_PLAN_H
 
+#include "coefficients/direct.h"
 #include "matmul/matmul.h"
+
+enum { MU_MAX_SQUARES = MU_MAX_PRODUCTS + 4 };
 
 typedef struct mu_iteration mu_iteration;
 
@@ -20,12 +24,13 @@ typedef struct mu_iteration mu_iteration;
 typedef struct mu_form {
     muonium_form id;
     const char *name;
-    int squares; /* m x m matrices that it keeps */
+    int (*squares)(const muonium_plan *plan); /* m x m matrices that it keeps */
     double (*flops)(const muonium_plan *plan);
+    double (*moved)(const muonium_plan *plan); /* elements read and written around products */
     void (*run)(mu_iteration *it);
 } mu_form;
 
-extern const mu_form mu_form_standard, mu_form_gram;
+extern const mu_form mu_form_standard, mu_form_gram, mu_form_direct;
 
 struct muonium_plan {
     muonium_shape shape;
@@ -34,8 +39,9 @@ struct muonium_plan {
     double edge[MUONIUM_MAX_STEPS]; /* singular values beyond it blow up from this step on */
     bool restart[MUONIUM_MAX_STEPS];
     const mu_form *form;
-    const mu_kernel *kernel; /* of the type that products are computed in */
-    const mu_kernel *wide;   /* f64: for inputs and scales beyond f32 */
+    const mu_direct_set *direct; /* direct form: its set */
+    const mu_kernel *kernel;     /* of the type that products are computed in */
+    const mu_kernel *wide;       /* f64: for inputs and scales beyond f32 */
     bool tall;
     bool half; /* intermediates are rounded to options.precision */
     size_t m, n;
@@ -67,15 +73,23 @@ struct mu_iteration {
     const muonium_plan *plan;
     mu_matmul with;
     mu_oriented in, out;
-    mu_operand x;     /* the current X: first the caller's matrix and a factor, then `own` */
-    void *own;        /* m x n, rows ldx apart */
-    void *square[4];  /* m x m, rows ldr apart; [0] is R */
-    double *row_sums; /* 2 m doubles */
-    double ceiling;   /* no singular value of X exceeds it; infinity: unknown */
-    bool has_gram;    /* R is that of X already */
-    bool delivered;   /* the result is in `out` already */
+    mu_operand x; /* the current X: first the caller's matrix and a factor, then `own` */
+    void *own;    /* m x n, rows ldx apart */
+    void *square[MU_MAX_SQUARES]; /* m x m, rows ldr apart; [0] is R */
+    double *row_sums;             /* 2 m doubles */
+    double ceiling;               /* no singular value of X exceeds it; infinity: unknown */
+    bool has_gram;                /* R is that of X already */
+    bool delivered;               /* the result is in `out` already */
     muonium_certificate certificate;
 };
+
+/* forms.c: sets form and direct, or fails if what the options ask for cannot be. Reads
+ * options, table, restart, kernel, half, m and n. */
+muonium_status mu_choose_form(muonium_plan *plan);
+
+/* Fails, with the reason, if the set that the options name does not exist or, where they
+ * ask for the direct form, cannot run under them. */
+muonium_status mu_check_direct(const muonium_plan_options *options);
 
 /* restarts.c: before which steps the Gram form must start afresh from X so that
  * rounding of relative size `unit` does no more harm than in the standard form. */
@@ -93,6 +107,15 @@ void mu_normalize(mu_iteration *it, const mu_survey *survey);
 /* R = X X^T unless it is there, rounded in half modes. */
 void mu_take_gram(mu_iteration *it);
 
+/* What one look at R tells. */
+typedef struct mu_look {
+    double off, diagonal, trace; /* sums of squares off and on the diagonal; the trace */
+    double strayed;              /* of squares of the diagonal's distance from 1 */
+    double largest;              /* on the diagonal */
+} mu_look;
+
+mu_look mu_look_at_gram(mu_iteration *it);
+
 /* Before step t: rescue singular values beyond the stable edge, by the returned
  * factor on X, which R already reflects (1: nothing to do); before the last step
  * take the certificate. R is looked at only if what is known of X leaves a doubt. */
@@ -107,6 +130,20 @@ void mu_multiply(mu_iteration *it, const mu_operand *a, const mu_operand *b, voi
 
 /* X = q X; `last`: into the caller's memory where that is possible. */
 void mu_advance(mu_iteration *it, const mu_operand *q, bool last);
+
+/* certificate.c */
+
+/* The result of the last step, bounded by ||I - X X^T||_F before it. */
+double mu_bound_after_step(const mu_iteration *it, double deviation);
+
+/* The certificate of the direct form, from the trace of the result's Gram matrix. */
+void mu_certify_by_trace(mu_iteration *it);
+
+/* The certificate of any form, from the result's Gram matrix itself. */
+void mu_certify_exactly(mu_iteration *it);
+
+/* The sums of squares of each row of a matrix, n long and ld apart, into row_sums. */
+void mu_square_rows(mu_iteration *it, const void *matrix, size_t n, size_t ld);
 
 /* Multiply rows [0, rows) of our own matrix, `n` long and `ld` apart, by a factor. */
 void mu_scale_rows(mu_iteration *it, void *matrix, size_t rows, size_t n, size_t ld, double factor);

@@ -14,6 +14,19 @@ static double flops(const muonium_plan *plan)
     return sum;
 }
 
+static double moved(const muonium_plan *plan)
+{
+    double step = mu_gram_moved(plan->m, plan->n) + mu_symmul_moved(plan->m) +
+                  mu_apply_moved(plan->m, plan->n);
+    return plan->options.steps * step;
+}
+
+static int squares(const muonium_plan *plan)
+{
+    (void)plan;
+    return 2;
+}
+
 static void run(mu_iteration *it)
 {
     int steps = it->plan->options.steps;
@@ -25,5 +38,9 @@ static void run(mu_iteration *it)
     }
 }
 
-const mu_form mu_form_standard = {
-    .id = MUONIUM_FORM_STANDARD, .name = "standard", .squares = 2, .flops = flops, .run = run};
+const mu_form mu_form_standard = {.id = MUONIUM_FORM_STANDARD,
+                                  .name = "standard",
+                                  .squares = squares,
+                                  .flops = flops,
+                                  .moved = moved,
+                                  .run = run};

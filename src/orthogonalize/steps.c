@@ -61,6 +61,18 @@ static void combine_row(const row_pass *pass, size_t i)
                                         pass->it->plan->options.precision);
 }
 
+static void square_whole_row(const row_pass *pass, size_t i)
+{
+    pass->it->row_sums[i] =
+        pass->it->plan->kernel->row_squares(row_at(pass, pass->other, i), pass->n, 1);
+}
+
+void mu_square_rows(mu_iteration *it, const void *matrix, size_t n, size_t ld)
+{
+    row_pass pass = {it, NULL, matrix, it->plan->m, n, ld, 0, 0, square_whole_row};
+    run_pass(&pass);
+}
+
 void mu_scale_rows(mu_iteration *it, void *matrix, size_t rows, size_t n, size_t ld, double factor)
 {
     row_pass pass = {it, matrix, NULL, rows, n, ld, factor, 0, scale_row};
@@ -97,51 +109,11 @@ static double diagonal_of(const mu_iteration *it, size_t i)
                                                  : ((const double *)it->square[0])[at];
 }
 
-/* With g(x) = 1 - x (a + b x + c x^2)^2, the result Y of the last step has
- * I - YY^T = g(XX^T), and g(x) = g(1) + (x - 1) q(x), so that its norm is at most
- * |g(1)| sqrt(m) + max|q| * deviation, the maximum being over the eigenvalues of
- * XX^T: within `deviation` of 1, not negative, and no larger than what steps
- * before the last make of all that X may have been. */
-static double bound_after(const mu_iteration *it, double deviation)
-{
-    enum { POINTS = 128 };
-    const muonium_plan *plan = it->plan;
-    int last = plan->options.steps - 1;
-    const double *abc = plan->table[last];
-    double ceiling = it->ceiling * it->ceiling;
-    double low = deviation < 1 ? 1 - deviation : 0;
-    double high = 1 + deviation < ceiling ? 1 + deviation : ceiling;
-    double at_one = abc[0] + abc[1] + abc[2], g_one = 1 - at_one * at_one;
-    double steepest = 0, previous = 0, change = 0;
-    for (int i = 0; i <= POINTS; i++) {
-        double x = low + (high - low) * i / POINTS;
-        double h = abc[0] + x * (abc[1] + x * abc[2]);
-        /* (g(x) - g(1)) / (x - 1), with the division carried out: h - h(1) is
-         * (x - 1) (b + c (x + 1)). */
-        double slope = abc[1] + abc[2] * (x + 1);
-        double q = -(at_one * at_one + x * slope * (h + at_one));
-        if (i > 0 && fabs(q - previous) > change) {
-            change = fabs(q - previous);
-        }
-        previous = q;
-        steepest = fabs(q) > steepest ? fabs(q) : steepest;
-    }
-    /* Between two points q strays no further than from one to the next. */
-    return fabs(g_one) * sqrt((double)plan->m) + (steepest + change) * deviation;
-}
-
-/* What one look at R tells. */
-typedef struct look {
-    double off, diagonal, trace; /* sums of squares off and on the diagonal; the trace */
-    double strayed;              /* of squares of the diagonal's distance from 1 */
-    double largest;              /* on the diagonal */
-} look;
-
-static look look_at_gram(const mu_iteration *it)
+mu_look mu_look_at_gram(mu_iteration *it)
 {
     const muonium_plan *plan = it->plan;
     row_pass pass = {it, it->square[0], NULL, plan->m, plan->m, plan->ldr, 0, 0, square_row};
-    look seen = {0, 0, 0, 0, 0};
+    mu_look seen = {0, 0, 0, 0, 0};
     run_pass(&pass);
     for (size_t i = 0; i < plan->m; i++) {
         double value = diagonal_of(it, i);
@@ -155,7 +127,7 @@ static look look_at_gram(const mu_iteration *it)
 }
 
 /* Scale R so that its eigenvalues are at most 1; the factor on X. */
-static double rescue(mu_iteration *it, look *seen)
+static double rescue(mu_iteration *it, mu_look *seen)
 {
     const muonium_plan *plan = it->plan;
     row_pass pass = {it, it->square[0], NULL, plan->m, plan->m, plan->ldr, 0, 0, absolute_row};
@@ -180,7 +152,7 @@ double mu_watch(mu_iteration *it, int t)
     double factor = 1, room = plan->half ? 1.02 : 1.001; /* for rounding */
     bool last = t == plan->options.steps - 1;
     if (last || !(it->ceiling * room < plan->edge[t])) {
-        look seen = look_at_gram(it);
+        mu_look seen = mu_look_at_gram(it);
         /* tr(R^2) / tr(R) is an average of the eigenvalues, and no diagonal element
          * exceeds the largest: both are below it. */
         double average = seen.trace > 0 ? (seen.off + seen.diagonal) / seen.trace : 0;
@@ -189,7 +161,7 @@ double mu_watch(mu_iteration *it, int t)
         }
         if (last) {
             it->certificate.deviation = sqrt(seen.off + seen.strayed);
-            it->certificate.bound = bound_after(it, it->certificate.deviation);
+            it->certificate.bound = mu_bound_after_step(it, it->certificate.deviation);
         }
     }
     it->ceiling = mu_reach((const double(*)[3])plan->table, t, t + 1, it->ceiling);

@@ -539,6 +539,18 @@ static void NAME(row_scale)(void *row, size_t n, double factor)
     }
 }
 
+static void NAME(row_add)(void *to, const void *from, size_t n, double factor, bool accumulate)
+{
+    T *y = to;
+    const T *x = from;
+    for (size_t i = 0; !accumulate && i < n; i++) {
+        y[i] = (T)factor * x[i];
+    }
+    for (size_t i = 0; accumulate && i < n; i++) {
+        y[i] += (T)factor * x[i];
+    }
+}
+
 static void NAME(row_round)(void *row, size_t n, muonium_dtype half)
 {
     T *x = row;

@@ -1,0 +1,59 @@
+/*
+ * direct.c: finding the way about in the programs of the direct form.
+ */
+#include "coefficients/direct.h"
+
+#include <string.h>
+
+#include "base/base.h"
+
+const mu_direct_set *mu_direct_set_named(const char *name)
+{
+    const mu_direct_set *set;
+    for (size_t i = 0; (set = mu_direct_set_at(i)) != NULL; i++) {
+        if (strcmp(set->name, name) == 0) {
+            return set;
+        }
+    }
+    return NULL;
+}
+
+const char *muonium_direct_set_name(int index)
+{
+    const mu_direct_set *set = index < 0 ? NULL : mu_direct_set_at((size_t)index);
+    return set ? set->name : NULL;
+}
+
+/* Before a_j lie a_i and b_i, i + 1 numbers each, of all i below j. */
+const double *mu_direct_left(const mu_direct_set *set, int j)
+{
+    return set->coefficients + (j - 1) * (j + 2);
+}
+
+const double *mu_direct_right(const mu_direct_set *set, int j)
+{
+    return mu_direct_left(set, j) + j + 1;
+}
+
+const double *mu_direct_sum(const mu_direct_set *set)
+{
+    return mu_direct_left(set, set->products + 1);
+}
+
+static double combine(const double *factors, const double *y, int last)
+{
+    double sum = 0;
+    for (int i = 0; i <= last; i++) {
+        sum += factors[i] * y[i];
+    }
+    return sum;
+}
+
+double mu_direct_value(const mu_direct_set *set, double sigma)
+{
+    double y[MU_MAX_PRODUCTS + 2] = {1, sigma * sigma};
+    for (int j = 1; j <= set->products; j++) {
+        y[j + 1] = combine(mu_direct_left(set, j), y, j) * combine(mu_direct_right(set, j), y, j);
+    }
+    return sigma * combine(mu_direct_sum(set), y, set->products + 1);
+}

@@ -1,0 +1,172 @@
+/*
+ * direct.c: the form with the fewest products. The result is h(R) X, and h is evaluated
+ * by a program of its own (coefficients/direct.h) instead of composed quintics: every
+ * product multiplies two combinations of what there is. All of these are polynomials in
+ * R: they commute, are symmetric, and every product is one triangle.
+ *
+ * In most sets a factor combines the latest product, R and I alone. Such a combination
+ * is formed while it is packed, and R, the latest product, the next one and the sum H
+ * are all that is kept. In a dense set every product is kept to the end, and factors are
+ * formed in memory.
+ */
+#include "orthogonalize/plan.h"
+
+#include "coefficients/direct.h"
+
+enum { ROWS_PER_TASK = 16 };
+
+/* Squares of the workspace: R, H, then the products. */
+enum { GRAM = 0, SUM = 1, FIRST_PRODUCT = 2 };
+
+/* Does sum_i factors[i] Y_i, i = 0..j, need more than I, R and Y_j? */
+static bool is_dense(const double *factors, int j)
+{
+    for (int i = 2; i < j; i++) {
+        if (factors[i] != 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool needs_all_products(const mu_direct_set *set)
+{
+    for (int j = 1; j <= set->products; j++) {
+        if (is_dense(mu_direct_left(set, j), j) || is_dense(mu_direct_right(set, j), j)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Y_1 to Y_(products + 1), H, and the two factors; or R, H and two products. */
+static int squares(const muonium_plan *plan)
+{
+    return needs_all_products(plan->direct) ? plan->direct->products + 4 : 4;
+}
+
+static double flops(const muonium_plan *plan)
+{
+    return mu_gram_flops(plan->m, plan->n) + plan->direct->products * mu_symmul_flops(plan->m) +
+           mu_apply_flops(plan->m, plan->n);
+}
+
+static double moved(const muonium_plan *plan)
+{
+    const mu_direct_set *set = plan->direct;
+    double square = (double)plan->m * (double)plan->m, more = 0;
+    for (int j = 1; j <= set->products; j++) {
+        const double *factors[2] = {mu_direct_left(set, j), mu_direct_right(set, j)};
+        for (int side = 0; side < 2; side++) {
+            bool dense = is_dense(factors[side], j);
+            for (int i = 1; i < j; i++) {
+                more += factors[side][i] != 0 ? (dense ? 3 : 1) * square : 0;
+            }
+        }
+        more += mu_direct_sum(set)[j + 1] != 0 ? square : 0;
+    }
+    return mu_gram_moved(plan->m, plan->n) + set->products * mu_symmul_moved(plan->m) +
+           mu_apply_moved(plan->m, plan->n) + more;
+}
+
+/* ---- factors ---- */
+
+typedef struct program {
+    mu_iteration *it;
+    const mu_direct_set *set;
+    bool keeps_all;
+} program;
+
+/* Where Y_i lies, i >= 1. */
+static void *product_at(const program *p, int i)
+{
+    if (i == 1) {
+        return p->it->square[GRAM];
+    }
+    return p->it->square[FIRST_PRODUCT + (p->keeps_all ? i - 2 : i % 2)];
+}
+
+/* Factors that are formed in memory lie behind all products. */
+static void *factor_at(const program *p, int side)
+{
+    return p->it->square[FIRST_PRODUCT + p->set->products + side];
+}
+
+typedef struct forming {
+    const program *p;
+    const double *factors;
+    int j;
+    void *to;
+} forming;
+
+static void form_rows(void *context, size_t index, unsigned lane)
+{
+    const forming *f = context;
+    const muonium_plan *plan = f->p->it->plan;
+    size_t row_bytes = plan->ldr * muonium_dtype_size(plan->kernel->type);
+    (void)lane;
+    for (size_t r = index * ROWS_PER_TASK; r < (index + 1) * ROWS_PER_TASK && r < plan->m; r++) {
+        bool accumulate = false;
+        for (int i = 1; i <= f->j; i++) {
+            if (f->factors[i] != 0) {
+                const char *from = (const char *)product_at(f->p, i) + r * row_bytes;
+                plan->kernel->row_add((char *)f->to + r * row_bytes, from, plan->m, f->factors[i],
+                                      accumulate);
+                accumulate = true;
+            }
+        }
+    }
+}
+
+/* The operand sum_i factors[i] Y_i, i = 0..j. */
+static mu_operand factor(const program *p, const double *factors, int j, int side)
+{
+    const muonium_plan *plan = p->it->plan;
+    if (is_dense(factors, j)) {
+        forming f = {p, factors, j, factor_at(p, side)};
+        mu_pool_run(form_rows, &f, (plan->m + ROWS_PER_TASK - 1) / ROWS_PER_TASK,
+                    p->it->with.lanes);
+        return mu_operand_of(plan->kernel, f.to, plan->ldr, 1, factors[0]);
+    }
+    mu_operand o = mu_operand_of(plan->kernel, product_at(p, j), plan->ldr, factors[j], factors[0]);
+    if (j > 1 && factors[1] != 0) {
+        o.other = p->it->square[GRAM];
+        o.other_scale = factors[1];
+    }
+    return o;
+}
+
+/* ---- the run ---- */
+
+static void run(mu_iteration *it)
+{
+    const muonium_plan *plan = it->plan;
+    const mu_direct_set *set = plan->direct;
+    const double *c = mu_direct_sum(set);
+    program p = {it, set, needs_all_products(set)};
+    mu_sum sum = {.data = it->square[SUM]};
+    mu_take_gram(it);
+    for (int j = 1; j <= set->products; j++) {
+        mu_operand left = factor(&p, mu_direct_left(set, j), j, 0);
+        mu_operand right = factor(&p, mu_direct_right(set, j), j, 1);
+        sum.factor = c[j + 1];
+        sum.mirror = j == set->products;
+        mu_symmul_sum(&it->with, plan->m, &left, &right, product_at(&p, j + 1), plan->ldr,
+                      c[j + 1] != 0 ? &sum : NULL);
+        sum.accumulate = sum.accumulate || c[j + 1] != 0;
+    }
+    mu_operand h = mu_operand_of(plan->kernel, it->square[SUM], plan->ldr, 1, c[0]);
+    if (c[1] != 0) {
+        h.other = it->square[GRAM];
+        h.other_scale = c[1];
+    }
+    mu_advance(it, &h, true);
+    mu_certify_by_trace(it);
+}
+
+const mu_form mu_form_direct = {.id = MUONIUM_FORM_DIRECT,
+                                .name = "direct",
+                                .squares = squares,
+                                .flops = flops,
+                                .moved = moved,
+                                .run = run};
