@@ -88,6 +88,7 @@ if(MUONIUM_SANITIZE OR MUONIUM_COVERAGE)
     set(fault_options --every 20)
 endif()
 muonium_add_test(faults c $<TARGET_FILE:faults> ${fault_options})
+set_tests_properties(faults PROPERTIES TIMEOUT 600) # a minute where nothing else runs
 muonium_add_test(faults-self-check c $<TARGET_FILE:faults> --self-check)
 
 # ---- Python ----

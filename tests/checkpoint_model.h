@@ -166,7 +166,7 @@ static inline void bytes_free(bytes *b)
 
 static inline bool bytes_equal(const bytes *a, const bytes *b)
 {
-    return a->count == b->count && memcmp(a->data, b->data, a->count) == 0;
+    return a->count == b->count && (a->count == 0 || memcmp(a->data, b->data, a->count) == 0);
 }
 
 /* The state of an optimizer, complete. */

@@ -108,7 +108,7 @@ HOSTILE = {
         'tensor "w": occurs twice'),
     "name-twice-as-surrogate-pair": (
         pack(f'{{"\U0001f600":{entry()},"\\ud83d\\ude00":{entry(offsets="[8,16]")}}}', bytes(16)),
-        "occurs twice"),
+        'tensor "\U0001f600": occurs twice'),
     "name-twice-among-empty": (
         pack('{"e":{"dtype":"F32","shape":[0],"data_offsets":[0,0]},'
              '"e":{"dtype":"F32","shape":[0],"data_offsets":[0,0]}}'),
@@ -139,7 +139,7 @@ HOSTILE = {
     "dtype-lower-case": (one(dtype="f32"), 'tensor "w": unknown dtype "f32"'),
     "dtype-empty": (one(dtype=""), 'tensor "w": unknown dtype ""'),
     "dtype-number": (raw_entry('{"dtype":32,"shape":[2],"data_offsets":[0,8]}'), 'tensor "w": expected a string'),
-    "dtype-terminal-escape": (one(dtype=r"\u001b[2J"), 'unknown dtype "?[2J"'),
+    "dtype-terminal-escape": (one(dtype=r"\u001b[2J"), 'tensor "w": unknown dtype "?[2J"'),
     # Shapes.
     "shape-negative": (one(shape="[-2]"), 'tensor "w": a negative number'),
     "shape-negative-zero": (one(shape="[-0]"), 'tensor "w": a negative number'),
@@ -192,7 +192,7 @@ HOSTILE = {
         'tensor "w": ends at byte 9223372036854775807 of the data, of which the file has only 8'),
     "data-many-over-one-range": (
         pack("{" + ",".join(f'"t{i}":{entry()}' for i in range(50)) + "}", bytes(8)),
-        "overlapping"),
+        'tensor "t1": begins at byte 0 of the data, overlapping'),
 }
 
 DTYPE_BITS = {

@@ -7,7 +7,10 @@
 #include <stdarg.h>
 #include <sys/mman.h>
 
-enum { COMPLAINTS = 5 }; /* printed per kind; the rest are only counted */
+enum {
+    COMPLAINTS = 5, /* printed per kind; the rest are only counted */
+    ALWAYS = 8      /* the first faults of a kind, injected however few are wanted */
+};
 
 typedef struct tally {
     fault_count count;
@@ -31,10 +34,12 @@ static uint64_t mixed(uint64_t number)
 bool fault_next(void)
 {
     uint64_t number = shared->next++;
-    bool wanted = chosen.only >= 0
-                      ? number == (uint64_t)chosen.only
-                      : (chosen.every < 2 || mixed(number) % chosen.every == 0) &&
-                            (chosen.limit == 0 || shared->count.injected < chosen.limit);
+    bool wanted = number < ALWAYS || chosen.every < 2 || mixed(number) % chosen.every == 0;
+    if (chosen.only >= 0) {
+        wanted = number == (uint64_t)chosen.only;
+    } else if (chosen.limit > 0 && shared->count.injected >= chosen.limit) {
+        wanted = false;
+    }
     if (wanted) {
         shared->count.injected++;
         shared->current = number;
