@@ -18,17 +18,36 @@ typedef struct bench_row {
     double bytes; /* read plus written; 0: arithmetic alone counts */
 } bench_row;
 
-enum { MOST_ROWS = 512 };
+/* Our time for an orthogonalisation beside another's in the same run. */
+typedef struct bench_comparison {
+    muonium_shape shape;
+    const char *peer;
+    double ours, theirs; /* seconds */
+} bench_comparison;
+
+enum { MOST_ROWS = 1024, MOST_COMPARISONS = 128 };
 
 typedef struct bench {
     double budget; /* seconds per figure */
     bench_row rows[MOST_ROWS];
     size_t count;
+    bench_comparison comparisons[MOST_COMPARISONS];
+    size_t comparison_count;
     double peak, copy; /* flops and bytes per second */
     double overhead;   /* of a Muon step over its orthogonalisation; 0: not measured */
 } bench;
 
 void bench_record(bench *b, bench_row row);
+void bench_record_flops(bench *b, const char *name, muonium_shape shape, double flops,
+                        double seconds);
+
+/* An array of numbers in [-0.5, 0.5); NULL without memory. Free it by mu_free. */
+float *bench_filled(size_t rows, size_t ld);
+
+/* orthogonalize.c: a shape as a user gets it, beside the same steps in plain products of
+ * a CBLAS library if there is one; `forms`: and in every form. False, with the library's
+ * message, if it fails. */
+bool bench_orthogonalize(bench *b, muonium_shape shape, bool forms);
 
 /* optimizer.c: AdamW, a Muon step; GPT-2 124M. False, with the library's message, if the
  * optimizer fails. */

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 /* Values of the CBLAS interface. */
-enum { ROW_MAJOR = 101, NO_TRANSPOSE = 111, LOWER = 122 };
+enum { ROW_MAJOR = 101, NO_TRANSPOSE = 111, TRANSPOSE = 112, LOWER = 122 };
 
 typedef void sgemm(int order, int ta, int tb, int m, int n, int k, float alpha, const float *a,
                    int lda, const float *b, int ldb, float beta, float *c, int ldc);
@@ -57,6 +57,13 @@ void cblas_peer_gemm(size_t m, size_t n, size_t k, const float *a, size_t lda, c
 {
     gemm(ROW_MAJOR, NO_TRANSPOSE, NO_TRANSPOSE, (int)m, (int)n, (int)k, 1, a, (int)lda, b, (int)ldb,
          0, c, (int)ldc);
+}
+
+void cblas_peer_gemm_transposed(size_t m, size_t n, size_t k, const float *a, size_t lda,
+                                const float *b, size_t ldb, float *c, size_t ldc)
+{
+    gemm(ROW_MAJOR, NO_TRANSPOSE, TRANSPOSE, (int)m, (int)n, (int)k, 1, a, (int)lda, b, (int)ldb, 0,
+         c, (int)ldc);
 }
 
 void cblas_peer_syrk(size_t m, size_t n, const float *x, size_t ldx, float *c, size_t ldc)

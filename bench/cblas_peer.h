@@ -15,6 +15,10 @@ const char *cblas_peer_name(void);
 void cblas_peer_gemm(size_t m, size_t n, size_t k, const float *a, size_t lda, const float *b,
                      size_t ldb, float *c, size_t ldc);
 
+/* Row-major: c (m x n) = a (m x k) b^T, b (n x k). */
+void cblas_peer_gemm_transposed(size_t m, size_t n, size_t k, const float *a, size_t lda,
+                                const float *b, size_t ldb, float *c, size_t ldc);
+
 /* Lower triangle of c (m x m) = x (m x n) x^T. */
 void cblas_peer_syrk(size_t m, size_t n, const float *x, size_t ldx, float *c, size_t ldc);
 

@@ -12,7 +12,7 @@
 #include "matmul/matmul.h"
 #include "shapes.h"
 
-enum { JSON, THREADS, SHAPES, SECONDS, GPT2 };
+enum { JSON, THREADS, SHAPES, SECONDS, FORMS, GPT2 };
 
 static const option options[] = {
     [JSON] = {.name = "json", .type = OPTION_FLAG, .help = "print JSON"},
@@ -32,6 +32,9 @@ static const option options[] = {
                  .placeholder = "S",
                  .fallback = "0.2",
                  .help = "time to spend on each figure; the best run counts"},
+    [FORMS] = {.name = "forms",
+               .type = OPTION_FLAG,
+               .help = "orthogonalise in every form too, and compare"},
     [GPT2] = {.name = "gpt2",
               .type = OPTION_FLAG,
               .help = "also take whole steps of GPT-2 124M (1.7 GB, some 20 seconds)"},
@@ -58,9 +61,19 @@ void bench_record(bench *b, bench_row row)
     watch_peak(b);
 }
 
-static void record(bench *b, const char *name, muonium_shape shape, double flops, double seconds)
+void bench_record_flops(bench *b, const char *name, muonium_shape shape, double flops,
+                        double seconds)
 {
     bench_record(b, (bench_row){.name = name, .shape = shape, .seconds = seconds, .flops = flops});
+}
+
+float *bench_filled(size_t rows, size_t ld)
+{
+    float *matrix = mu_alloc(rows * ld * sizeof *matrix);
+    for (size_t i = 0; matrix && i < rows * ld; i++) {
+        matrix[i] = (float)((i * 2654435761u >> 8) % 2048) / 2048 - 0.5f;
+    }
+    return matrix;
 }
 
 /* ---- products ---- */
@@ -103,15 +116,6 @@ static void run_ssyrk(void *context)
     cblas_peer_syrk(p->m, p->n, p->rectangle, p->ld, p->other, p->ld_square);
 }
 
-static float *filled(size_t rows, size_t ld)
-{
-    float *matrix = mu_alloc(rows * ld * sizeof *matrix);
-    for (size_t i = 0; matrix && i < rows * ld; i++) {
-        matrix[i] = (float)((i * 2654435761u >> 8) % 2048) / 2048 - 0.5f;
-    }
-    return matrix;
-}
-
 static bool bench_products(bench *b, size_t m, size_t n)
 {
     product p = {.m = m, .n = n};
@@ -124,24 +128,27 @@ static bool bench_products(bench *b, size_t m, size_t n)
     p.with.scratch = mu_alloc(bytes);
     p.ld_square = mu_leading(p.with.kernel, m);
     p.ld = mu_leading(p.with.kernel, n);
-    p.symmetric = filled(m, p.ld_square);
-    p.other = filled(m, p.ld_square);
-    p.rectangle = filled(m, p.ld);
-    p.result = filled(m, p.ld);
+    p.symmetric = bench_filled(m, p.ld_square);
+    p.other = bench_filled(m, p.ld_square);
+    p.rectangle = bench_filled(m, p.ld);
+    p.result = bench_filled(m, p.ld);
     bool ready = p.with.scratch && p.symmetric && p.other && p.rectangle && p.result;
     if (ready) {
         p.with.kernel->mirror(p.symmetric, (ptrdiff_t)p.ld_square, 0, m, 0, m);
         p.square = mu_operand_of(p.with.kernel, p.symmetric, p.ld_square, 1, 0);
         p.x = mu_operand_of(p.with.kernel, p.rectangle, p.ld, 1, 0);
         muonium_shape shape = {1, m, n};
-        record(b, "gram", shape, mu_gram_flops(m, n), measure_best(run_gram, &p, b->budget));
-        record(b, "symmul", shape, mu_symmul_flops(m), measure_best(run_symmul, &p, b->budget));
-        record(b, "apply", shape, mu_apply_flops(m, n), measure_best(run_apply, &p, b->budget));
+        bench_record_flops(b, "gram", shape, mu_gram_flops(m, n),
+                           measure_best(run_gram, &p, b->budget));
+        bench_record_flops(b, "symmul", shape, mu_symmul_flops(m),
+                           measure_best(run_symmul, &p, b->budget));
+        bench_record_flops(b, "apply", shape, mu_apply_flops(m, n),
+                           measure_best(run_apply, &p, b->budget));
         if (cblas_peer_name()) {
-            record(b, "cblas_ssyrk", shape, mu_gram_flops(m, n),
-                   measure_best(run_ssyrk, &p, b->budget));
-            record(b, "cblas_sgemm", shape, mu_apply_flops(m, n),
-                   measure_best(run_sgemm, &p, b->budget));
+            bench_record_flops(b, "cblas_ssyrk", shape, mu_gram_flops(m, n),
+                               measure_best(run_ssyrk, &p, b->budget));
+            bench_record_flops(b, "cblas_sgemm", shape, mu_apply_flops(m, n),
+                               measure_best(run_sgemm, &p, b->budget));
         }
     }
     mu_free(p.with.scratch);
@@ -150,47 +157,6 @@ static bool bench_products(bench *b, size_t m, size_t n)
     mu_free(p.rectangle);
     mu_free(p.result);
     return ready;
-}
-
-/* ---- orthogonalisation ---- */
-
-typedef struct execution {
-    muonium_plan *plan;
-    muonium_view in, out;
-    void *workspace;
-    muonium_status status;
-} execution;
-
-static void run_plan(void *context)
-{
-    execution *e = context;
-    muonium_status status = muonium_plan_execute(e->plan, &e->in, &e->out, e->workspace, NULL);
-    e->status = e->status == MUONIUM_OK ? status : e->status;
-}
-
-static bool bench_orthogonalize(bench *b, muonium_shape shape)
-{
-    execution e = {0};
-    muonium_plan_info info;
-    if (muonium_plan_create(shape, NULL, &e.plan) != MUONIUM_OK) {
-        return false;
-    }
-    muonium_plan_describe(e.plan, &info);
-    e.workspace = mu_alloc(info.workspace);
-    float *in = filled(shape.batch * shape.rows, shape.cols);
-    float *out = filled(shape.batch * shape.rows, shape.cols);
-    bool ready = e.workspace && in && out;
-    if (ready) {
-        e.in = muonium_dense(MUONIUM_F32, shape, in);
-        e.out = muonium_dense(MUONIUM_F32, shape, out);
-        double seconds = measure_best(run_plan, &e, b->budget);
-        record(b, "orthogonalize", shape, info.flops * (double)shape.batch, seconds);
-    }
-    mu_free(e.workspace);
-    mu_free(in);
-    mu_free(out);
-    muonium_plan_destroy(e.plan);
-    return ready && e.status == MUONIUM_OK;
 }
 
 /* ---- command ---- */
@@ -214,6 +180,15 @@ static void print_share(const bench *b, const bench_row *r)
     }
 }
 
+static void format_shape(muonium_shape shape, char *text, size_t size)
+{
+    if (shape.batch == 1) {
+        snprintf(text, size, "%zu x %zu", shape.rows, shape.cols);
+    } else {
+        snprintf(text, size, "%zu x (%zu x %zu)", shape.batch, shape.rows, shape.cols);
+    }
+}
+
 static void print_table(const bench *b, const muonium_cpu_info *cpu)
 {
     printf("kernel %s (%s), %d threads\n", cpu->kernel, cpu->reason, muonium_threads());
@@ -226,14 +201,16 @@ static void print_table(const bench *b, const muonium_cpu_info *cpu)
     for (size_t i = 0; i < b->count; i++) {
         const bench_row *r = &b->rows[i];
         char shape[64];
-        if (r->shape.batch == 1) {
-            snprintf(shape, sizeof shape, "%zu x %zu", r->shape.rows, r->shape.cols);
-        } else {
-            snprintf(shape, sizeof shape, "%zu x (%zu x %zu)", r->shape.batch, r->shape.rows,
-                     r->shape.cols);
-        }
+        format_shape(r->shape, shape, sizeof shape);
         printf("%-16s %20s %10.3f ms ", r->name, shape, 1e3 * r->seconds);
         print_share(b, r);
+    }
+    for (size_t i = 0; i < b->comparison_count; i++) {
+        const bench_comparison *c = &b->comparisons[i];
+        char shape[64];
+        format_shape(c->shape, shape, sizeof shape);
+        printf("%s%-20s %5.2f times as fast as %s\n", i == 0 ? "\n" : "", shape,
+               c->theirs / c->ours, c->peer);
     }
     if (b->overhead > 0) {
         printf("\nA Muon step on 768 x 3072 takes %.1f %% more than orthogonalising alone.\n",
@@ -277,6 +254,18 @@ static void print_json(const bench *b, const muonium_cpu_info *cpu)
         json_object_end(&writer);
     }
     json_array_end(&writer);
+    json_array(&writer, "comparisons");
+    for (size_t i = 0; i < b->comparison_count; i++) {
+        const bench_comparison *c = &b->comparisons[i];
+        json_object(&writer, NULL);
+        json_integer(&writer, "m", (long long)c->shape.rows);
+        json_integer(&writer, "n", (long long)c->shape.cols);
+        json_integer(&writer, "batch", (long long)c->shape.batch);
+        json_string(&writer, "peer", c->peer);
+        json_number(&writer, "times_as_fast", c->theirs / c->ours);
+        json_object_end(&writer);
+    }
+    json_array_end(&writer);
     json_object_end(&writer);
 }
 
@@ -313,7 +302,7 @@ static int run(const command *self, const arguments *given)
         }
     }
     for (size_t i = 0; i < count; i++) {
-        if (!bench_orthogonalize(&b, shapes[i])) {
+        if (!bench_orthogonalize(&b, shapes[i], value[FORMS].given)) {
             return message_failed(self->name, "orthogonalising %zu x %zu x %zu failed: %s",
                                   shapes[i].batch, shapes[i].rows, shapes[i].cols,
                                   muonium_last_error());
@@ -342,7 +331,8 @@ const command command_bench = {
         "peak, or of the bandwidth of a plain copy, measured in the same run. Symmetric products "
         "count the operations of one triangle only. Where a CBLAS "
         "library is installed, its products stand beside ours (it counts as if it computed one "
-        "triangle for ssyrk).\n\n"
+        "triangle for ssyrk), and so do five steps of the iteration as they are usually written, "
+        "in plain products of that library.\n\n"
         "Run it on an otherwise idle machine.",
     .example = "muonium bench\nmuonium bench --shapes 768x3072,24x128x512 --threads 2 --json",
     .options = options,

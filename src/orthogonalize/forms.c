@@ -20,7 +20,8 @@ enum { FORM_COUNT = sizeof forms / sizeof forms[0] };
 #define ROOM_FOR_ROUNDING 1.001
 
 /* Floating-point operations in the time in which an element is moved. Only the choice of
- * form depends on it: `muonium bench --forms` prints what measurement says. */
+ * form depends on it, and only below some 32 rows, where forms hardly differ in time:
+ * muonium bench --forms --threads 1 --shapes 8x8,16x16,24x24,32x32,48x48,64x64 */
 #define FLOPS_PER_MOVE 12
 
 /* Writes into `reason` why a set cannot run under these options; false if it can. */
