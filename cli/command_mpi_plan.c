@@ -94,8 +94,8 @@ static muonium_status look_ahead(const muonium_optimizer *description, int ranks
     *f = (forecast){.info = {0}};
     muonium_mpi_plan_describe(plan, &f->info);
     for (int r = 0; r < ranks; r++) {
-        muonium_mpi_load load;
-        muonium_mpi_plan_load(plan, r, &load);
+        muonium_mpi_share load;
+        muonium_mpi_plan_share(plan, r, &load);
         uint64_t owned = load.elements * sizeof(float) * (uint64_t)(ranks - 1);
         f->most_state = load.state_bytes > f->most_state ? load.state_bytes : f->most_state;
         f->most_sent = load.gradient_bytes > f->most_sent ? load.gradient_bytes : f->most_sent;

@@ -73,7 +73,8 @@ list(JOIN muonium_private_libraries " " pkgconfig_private)
 configure_file(cmake/muonium.pc.in muonium.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/muonium.pc DESTINATION ${pkgconfig_dir})
 
-# CMake: find_package(muonium) gives muonium::muonium and muonium::static.
+# CMake: find_package(muonium) gives muonium::muonium and muonium::static, with the component
+# mpi also muonium::mpi and muonium::mpi_static.
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/muonium)
 configure_package_config_file(cmake/muonium-config.cmake.in muonium-config.cmake
     INSTALL_DESTINATION ${package_dir})
@@ -89,6 +90,18 @@ install(FILES
     ${PROJECT_BINARY_DIR}/muonium-config-version.cmake
     DESTINATION ${package_dir})
 install(EXPORT muonium-targets NAMESPACE muonium:: DESTINATION ${package_dir})
+
+if(muonium_with_mpi)
+    install(FILES include/muonium_mpi.h include/muonium_mpi_plan.h
+        DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+    install(TARGETS muonium-mpi-shared muonium-mpi-static
+        EXPORT muonium-mpi-targets
+        LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
+        ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+    configure_file(cmake/muonium_mpi.pc.in muonium_mpi.pc @ONLY)
+    install(FILES ${PROJECT_BINARY_DIR}/muonium_mpi.pc DESTINATION ${pkgconfig_dir})
+    install(EXPORT muonium-mpi-targets NAMESPACE muonium:: DESTINATION ${package_dir})
+endif()
 
 # pip: the library alone, inside the package. A wheel holds no symbolic links.
 install(FILES $<TARGET_FILE:muonium-shared> DESTINATION muonium

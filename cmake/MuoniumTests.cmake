@@ -91,6 +91,20 @@ muonium_add_test(faults c $<TARGET_FILE:faults> ${fault_options})
 set_tests_properties(faults PROPERTIES TIMEOUT 600) # a minute where nothing else runs
 muonium_add_test(faults-self-check c $<TARGET_FILE:faults> --self-check)
 
+# ---- MPI: the same programs against both implementations, run by test_mpi.py ----
+
+if(MUONIUM_MPI AND NOT MUONIUM_SANITIZE)
+    foreach(implementation openmpi mpich)
+        find_program(MUONIUM_MPICC_${implementation} mpicc.${implementation} REQUIRED)
+        foreach(program cases victim)
+            muonium_mpi_program(${program}-${implementation} ${MUONIUM_MPICC_${implementation}}
+                tests/mpi/${program}.c tests/mpi/model.c)
+            set_target_properties(${program}-${implementation} PROPERTIES
+                RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/mpi)
+        endforeach()
+    endforeach()
+endif()
+
 # ---- Python ----
 
 # An uninstrumented interpreter can load a library with gcc's address sanitizer
@@ -103,6 +117,9 @@ if(MUONIUM_SANITIZE MATCHES "address" AND CMAKE_C_COMPILER_ID STREQUAL "GNU")
     set(python_environment LD_PRELOAD=${asan_runtime} ASAN_OPTIONS=detect_leaks=0)
 elseif(MUONIUM_SANITIZE)
     set(python_tests)
+endif()
+if(MUONIUM_SANITIZE OR NOT MUONIUM_MPI)
+    list(FILTER python_tests EXCLUDE REGEX "/test_mpi\\.py$")
 endif()
 foreach(source ${python_tests})
     get_filename_component(name ${source} NAME)

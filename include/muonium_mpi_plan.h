@@ -53,7 +53,7 @@ typedef struct muonium_mpi_plan_info {
     double seconds;     /* of all pieces together */
     double largest;     /* seconds of the busiest rank */
     double mean;        /* of all ranks: largest / mean is 1 if balance is perfect */
-    uint64_t triangles; /* as in muonium_mpi_load, of the rank that has the most */
+    uint64_t triangles; /* as in muonium_mpi_share, of the rank that has the most */
     uint64_t hash;      /* of all of it: equal plans have equal hashes */
 } muonium_mpi_plan_info;
 
@@ -61,7 +61,7 @@ MUONIUM_API muonium_status muonium_mpi_plan_describe(const muonium_mpi_plan *pla
                                                      muonium_mpi_plan_info *info);
 
 /* What one rank has to do and to keep. */
-typedef struct muonium_mpi_load {
+typedef struct muonium_mpi_share {
     size_t pieces;
     uint64_t elements;
     uint64_t state_bytes;
@@ -69,10 +69,10 @@ typedef struct muonium_mpi_load {
     uint64_t triangles;      /* elements of triangles that it passes on per step */
     uint64_t gradient_bytes; /* that it sends per step, gradients of 4 bytes */
     uint64_t update_bytes;   /* that it receives, in the parameters' types */
-} muonium_mpi_load;
+} muonium_mpi_share;
 
-MUONIUM_API muonium_status muonium_mpi_plan_load(const muonium_mpi_plan *plan, int rank,
-                                                 muonium_mpi_load *load);
+MUONIUM_API muonium_status muonium_mpi_plan_share(const muonium_mpi_plan *plan, int rank,
+                                                  muonium_mpi_share *share);
 
 /* One piece: elements first + i * stride + j of its parameter in row-major order, for i
  * below `runs` and j below `run`; runs is 1 but for pieces of columns. */

@@ -135,8 +135,8 @@ static void loads_are_balanced(void **state)
             sum += piece.seconds;
         }
         for (int r = 0; r < ranks; r++) {
-            muonium_mpi_load load;
-            assert_ok(muonium_mpi_plan_load(plan, r, &load));
+            muonium_mpi_share load;
+            assert_ok(muonium_mpi_plan_share(plan, r, &load));
             busiest = load.seconds > busiest ? load.seconds : busiest;
             elements += load.elements;
             pieces += load.pieces;
@@ -187,7 +187,7 @@ static void wrong_arguments_are_named(void **state)
     model m = make_model();
     muonium_mpi_plan *plan = NULL;
     muonium_mpi_plan_options options;
-    muonium_mpi_load load;
+    muonium_mpi_share load;
     muonium_mpi_piece piece;
     muonium_optimizer *empty;
     assert_ok(muonium_create_description(NULL, &empty));
@@ -202,7 +202,7 @@ static void wrong_arguments_are_named(void **state)
     assert_status_message(muonium_mpi_plan_create(m.description, 2, &options, &plan),
                           MUONIUM_INVALID, "flops is 0");
     assert_ok(muonium_mpi_plan_create(m.description, 2, NULL, &plan));
-    assert_status_message(muonium_mpi_plan_load(plan, 2, &load), MUONIUM_INVALID, "rank is 2");
+    assert_status_message(muonium_mpi_plan_share(plan, 2, &load), MUONIUM_INVALID, "rank is 2");
     assert_status_message(muonium_mpi_plan_piece(plan, 100000, &piece), MUONIUM_INVALID,
                           "piece is 100000");
     muonium_mpi_plan_destroy(plan);

@@ -85,7 +85,7 @@ typedef struct mu_shape_text {
 
 mu_shape_text mu_format_shape(size_t ndim, const uint64_t *shape);
 
-muonium_status mu_state_no_memory(void);
+MU_SHARED muonium_status mu_state_no_memory(void);
 
 /* ---- save.c, load.c: the state of a description, which lies elsewhere ---- */
 

@@ -37,8 +37,11 @@ static bool is_plain(const mu_parameter *p)
 
 static mu_cut cut_of(const mu_parameter *p)
 {
+    if (!is_dense(p)) { /* parts could interleave in memory */
+        return MU_CUT_WHOLE;
+    }
     if (!p->muon) {
-        return is_dense(p) && p->elements > SLICE ? MU_CUT_SLICE : MU_CUT_WHOLE;
+        return p->elements > SLICE ? MU_CUT_SLICE : MU_CUT_WHOLE;
     }
     if (is_experts(p)) {
         return p->tensor.shape[0] > 1 ? MU_CUT_LEADING : MU_CUT_WHOLE;
@@ -78,7 +81,7 @@ static mu_part part_at(const mu_parameter *p, size_t index)
         elements = place.rows * place.cols;
     }
     size_t here = part.cut == MU_CUT_LEADING || part.cut == MU_CUT_BLOCK ? parts_of(p) : 1;
-    if (p->muon && is_plain(p) && p->matrices.count == here) {
+    if (p->muon && is_plain(p) && is_dense(p) && p->matrices.count == here) {
         mu_matrix_place place = mu_matrix_at(&p->matrices, index);
         part.rows = place.rows;
         part.cols = place.cols;

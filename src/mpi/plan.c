@@ -314,7 +314,7 @@ static void summarize(const muonium_optimizer *description, muonium_mpi_plan *pl
         const mu_part *part = &plan->parts[i];
         const muonium_mpi_piece *piece = &part->piece;
         const mu_parameter *p = description->parameters[piece->parameter];
-        muonium_mpi_load *load = &plan->loads[piece->owner];
+        muonium_mpi_share *load = &plan->loads[piece->owner];
         uint64_t width = muonium_dtype_size(p->tensor.dtype);
         load->pieces++;
         load->seconds += piece->seconds;
@@ -333,7 +333,7 @@ static void summarize(const muonium_optimizer *description, muonium_mpi_plan *pl
         }
     }
     for (int r = 0; r < plan->ranks; r++) {
-        muonium_mpi_load *load = &plan->loads[r];
+        muonium_mpi_share *load = &plan->loads[r];
         load->gradient_bytes = (info->elements - load->elements) * sizeof(float);
         load->update_bytes = update_bytes - load->update_bytes;
         info->largest = load->seconds > info->largest ? load->seconds : info->largest;
@@ -403,7 +403,8 @@ muonium_status muonium_mpi_plan_describe(const muonium_mpi_plan *plan, muonium_m
     return MUONIUM_OK;
 }
 
-muonium_status muonium_mpi_plan_load(const muonium_mpi_plan *plan, int rank, muonium_mpi_load *load)
+muonium_status muonium_mpi_plan_share(const muonium_mpi_plan *plan, int rank,
+                                      muonium_mpi_share *load)
 {
     if (!plan || !load) {
         return mu_fail(MUONIUM_INVALID, "%s is NULL", plan ? "load" : "plan");

@@ -40,7 +40,7 @@ struct muonium_mpi_plan {
     int ranks;
     mu_part *parts; /* by parameter, then by place in it */
     size_t count;
-    muonium_mpi_load *loads; /* one per rank */
+    muonium_mpi_share *loads; /* one per rank */
     muonium_mpi_plan_info info;
 };
 

@@ -1,0 +1,130 @@
+/*
+ * muonium_mpi.h: the optimizer spread over the ranks of an MPI job.
+ *
+ * Every rank holds all parameters and computes gradients from its share of the data. One
+ * call then does what an all-reduce of the gradients and a step on every rank would do, with
+ * half of the bytes and 1/P of the work and of the state: gradients travel to the one rank
+ * that owns a piece and are summed there, the owner steps its pieces, and the new parameters
+ * travel back.
+ *
+ *     muonium_create_description(&options, &opt);      in place of muonium_create
+ *     muonium_add(opt, &tensor, NULL);                 every parameter, on every rank
+ *     muonium_mpi_create(MPI_COMM_WORLD, opt, NULL, &dist);
+ *     for (;;) {
+ *         ... backward fills gradients ...
+ *         muonium_mpi_step(dist);
+ *     }
+ *     muonium_mpi_destroy(dist);
+ *     muonium_destroy(opt);
+ *
+ * The description stays the caller's: rates are changed there (muonium_set_lr), and places of
+ * parameters and gradients (muonium_set_data, muonium_set_grad). It must live as long as what
+ * was created from it, and no parameter or group may be added meanwhile.
+ *
+ * Rules, beside those of muonium.h:
+ *
+ * - Collective calls must be made by all ranks, in the same order; local ones by any. A call
+ *   says which it is.
+ * - Results are bit-identical on all ranks, and the same as those of one process that is
+ *   given the summed gradients: sums are formed in f32 in the order of ranks.
+ * - Waiting ends. Every wait has a deadline; a rank that was killed, stopped or is late gives
+ *   all others MUONIUM_PEER, with its number, and from then on every call on the object fails
+ *   at once. Parameters may then be partly of the new step: go back to a checkpoint. What MPI
+ *   may still write to is not freed, and MPI_Finalize may wait for the dead, so leave by
+ *   MPI_Abort or _exit. The launcher must let the others live: docs/distributed.md.
+ * - All other errors are agreed: all ranks return the same status, and nothing has changed.
+ * - One thread at a time; MPI_THREAD_FUNNELED is enough.
+ */
+#ifndef MUONIUM_MPI_H
+#define MUONIUM_MPI_H
+
+#include <mpi.h>
+
+#include "muonium.h"
+#include "muonium_mpi_plan.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct muonium_mpi muonium_mpi;
+
+typedef struct muonium_mpi_options {
+    size_t struct_size;  /* set by muonium_mpi_options_init */
+    bool sum;            /* gradients are summed over ranks; false: averaged, the default */
+    bool half_gradients; /* f32 gradients travel rounded to bf16; false. Sums are f32. */
+    bool half_updates;   /* the changes of f32 parameters travel, and are applied by all,
+                            rounded to bf16; false: the parameters themselves, exactly */
+    double max_norm;     /* > 0: gradients are clipped to this norm of all together; 0: not */
+    double deadline;     /* seconds, > 0: of every wait for others; 300 */
+    size_t bucket_bytes; /* travelling at a time, 4 times; 2^23 */
+    size_t chunk_bytes;  /* the most that one MPI call is given, below 2^31; 2^30 */
+    muonium_mpi_plan_options plan;
+} muonium_mpi_options;
+
+MUONIUM_API void muonium_mpi_options_init(muonium_mpi_options *options);
+
+/* Collective. Plan, and compare: ranks whose parameters or options differ all fail, with the
+ * first difference named. NULL options mean the defaults. The communicator is duplicated. */
+MUONIUM_API muonium_status muonium_mpi_create(MPI_Comm comm, muonium_optimizer *description,
+                                              const muonium_mpi_options *options,
+                                              muonium_mpi **distributed);
+
+/* Collective, but after MUONIUM_PEER local. NULL is allowed. */
+MUONIUM_API void muonium_mpi_destroy(muonium_mpi *distributed);
+
+/* Collective. One step with the gradients that the description points to. A parameter that
+ * has a gradient on some ranks only is stepped with the sum of these (the average still
+ * divides by the number of ranks); one without any is skipped, as are, or fail, gradients
+ * whose sum is not finite, by options.nonfinite. */
+MUONIUM_API muonium_status muonium_mpi_step(muonium_mpi *distributed);
+
+/* The same in parts, so that gradients travel while others are still being computed:
+ *
+ *     muonium_mpi_begin(dist);
+ *     ... backward, and as soon as the gradient of parameter i is there:
+ *         muonium_mpi_ready(dist, i);
+ *     muonium_mpi_finish(dist);
+ *
+ * Ranks may announce in any order; it helps to announce in the reverse of the order in which
+ * parameters were added. A gradient announced must stay as it is until the finish. What was
+ * not announced is taken to be ready at the finish. All local but the finish, which is
+ * collective. */
+MUONIUM_API muonium_status muonium_mpi_begin(muonium_mpi *distributed);
+MUONIUM_API muonium_status muonium_mpi_ready(muonium_mpi *distributed, size_t parameter);
+MUONIUM_API muonium_status muonium_mpi_finish(muonium_mpi *distributed);
+
+/* Local. Let what is travelling move on, without waiting; muonium_mpi_ready does the same.
+ * To be called now and then during long computations. */
+MUONIUM_API muonium_status muonium_mpi_progress(muonium_mpi *distributed);
+
+/* Local. The norm of all gradients together in the last step, before clipping; 0 if
+ * max_norm is 0. */
+MUONIUM_API double muonium_mpi_grad_norm(const muonium_mpi *distributed);
+
+/* Local. The plan, which lives as long as the object. */
+MUONIUM_API const muonium_mpi_plan *muonium_mpi_plan_of(const muonium_mpi *distributed);
+
+/* Local. Describe the plan in lines of text: the balance, what each rank owns, keeps and
+ * sends, and the owner of every piece. */
+MUONIUM_API muonium_status muonium_mpi_report(const muonium_mpi *distributed, muonium_log *line,
+                                              void *context);
+
+/* Collective. Counters of all ranks together; state_bytes and flops are those of all, scratch
+ * bytes those of the rank that has the most. */
+MUONIUM_API muonium_status muonium_mpi_count(muonium_mpi *distributed, muonium_counters *counters);
+
+/* Collective. Save the state to the same file, byte for byte, that one process would write;
+ * rank 0 does, streaming from the owners. The path holds the old file or the new one, whole,
+ * at every instant. */
+MUONIUM_API muonium_status muonium_mpi_save(muonium_mpi *distributed, const char *path);
+
+/* Collective. Load what any number of ranks, or one process, saved. Every rank must be able
+ * to read the path, and reads what it owns, and its share of the rest to verify. */
+MUONIUM_API muonium_status muonium_mpi_load(muonium_mpi *distributed, const char *path);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

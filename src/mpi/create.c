@@ -1,0 +1,355 @@
+/*
+ * create.c: making and destroying. Every rank plans alone; then all compare. Only after
+ * that anything large is allocated, and whether it was is agreed too.
+ */
+#include "mpi/distributed.h"
+
+#include <math.h>
+#include <string.h>
+
+static const char what[] = "creating a distributed optimizer";
+
+void muonium_mpi_options_init(muonium_mpi_options *options)
+{
+    if (options) {
+        *options = (muonium_mpi_options){
+            .struct_size = sizeof *options,
+            .deadline = 300,
+            .bucket_bytes = 1 << 23,
+            .chunk_bytes = 1 << 30,
+        };
+        muonium_mpi_plan_options_init(&options->plan);
+    }
+}
+
+static muonium_status read_options(const muonium_mpi_options *given, muonium_mpi_options *options)
+{
+    muonium_mpi_options_init(options);
+    if (given && given->struct_size != sizeof *options) {
+        return mu_fail(MUONIUM_INVALID,
+                       "struct_size of muonium_mpi_options is %zu: call muonium_mpi_options_init "
+                       "first (this library has %zu)",
+                       given->struct_size, sizeof *options);
+    }
+    if (given) {
+        *options = *given;
+    }
+    if (!(options->deadline > 0) || !isfinite(options->deadline)) {
+        return mu_fail(MUONIUM_INVALID, "deadline is %g: use a finite number of seconds above 0",
+                       options->deadline);
+    }
+    if (!(options->max_norm >= 0) || !isfinite(options->max_norm)) {
+        return mu_fail(MUONIUM_INVALID,
+                       "max_norm is %g: use a finite number above 0, or 0 for no clipping",
+                       options->max_norm);
+    }
+    if (options->chunk_bytes < 4096 || options->chunk_bytes > INT32_MAX) {
+        return mu_fail(MUONIUM_INVALID, "chunk_bytes is %zu: use 4096 to 2^31 - 1",
+                       options->chunk_bytes);
+    }
+    return MUONIUM_OK;
+}
+
+static muonium_status check_arguments(const muonium_optimizer *description,
+                                      const muonium_mpi_options *given,
+                                      muonium_mpi_options *options)
+{
+    muonium_status status = read_options(given, options);
+    if (status != MUONIUM_OK) {
+        muonium_mpi_options_init(options); /* what waiting needs to tell the others */
+        return status;
+    }
+    if (strcmp(muonium_version(), MUONIUM_VERSION_STRING) != 0) {
+        return mu_fail(MUONIUM_INVALID,
+                       "libmuonium_mpi %s runs with libmuonium %s: install both of one version",
+                       MUONIUM_VERSION_STRING, muonium_version());
+    }
+    if (!description) {
+        return mu_fail(MUONIUM_INVALID, "description is NULL");
+    }
+    if (!description->stateless) {
+        return mu_fail(MUONIUM_INVALID, "the optimizer has state of its own: make it with "
+                                        "muonium_create_description");
+    }
+    return MUONIUM_OK;
+}
+
+/* ---- communicators ---- */
+
+static muonium_status duplicate(muonium_mpi *d, MPI_Comm comm, MPI_Comm *copy)
+{
+    MPI_Request request;
+    muonium_status status = mu_mpi_ok(d, MPI_Comm_idup(comm, copy, &request), what);
+    if (status == MUONIUM_OK) {
+        status = mu_wait(d, &request, what);
+    }
+    if (status == MUONIUM_OK) {
+        MPI_Comm_set_errhandler(*copy, MPI_ERRORS_RETURN);
+    }
+    return status;
+}
+
+static muonium_status connect(muonium_mpi *d, MPI_Comm comm)
+{
+    MPI_Comm alarm = MPI_COMM_NULL;
+    muonium_status status = duplicate(d, comm, &d->comm);
+    if (status == MUONIUM_OK) {
+        MPI_Comm_rank(d->comm, &d->rank);
+        MPI_Comm_size(d->comm, &d->ranks);
+        status = duplicate(d, d->comm, &alarm);
+    }
+    if (status == MUONIUM_OK) {
+        d->alarm = alarm;
+    }
+    return status;
+}
+
+/* ---- our parts ---- */
+
+static muonium_status add_groups(muonium_mpi *d)
+{
+    size_t count = 0;
+    const muonium_group *g = d->description->groups;
+    muonium_options options = g->options;
+    options.log = NULL; /* the caller's was told by the caller's own description */
+    muonium_status status = muonium_create(&options, &d->own);
+    for (; status == MUONIUM_OK && g; g = g->next) {
+        if (count == 0) {
+            d->own_groups[count] = d->own->groups;
+        } else {
+            status = muonium_add_group(d->own, &g->options, &d->own_groups[count]);
+        }
+        count++;
+    }
+    return status;
+}
+
+static muonium_group *own_group(const muonium_mpi *d, const mu_parameter *p)
+{
+    size_t number = 0;
+    for (const muonium_group *g = d->description->groups; g != p->group; g = g->next) {
+        number++;
+    }
+    return d->own_groups[number];
+}
+
+/* Random numbers for rounding must be those of the whole parameter. */
+static muonium_status add_parts(muonium_mpi *d)
+{
+    muonium_status status = MUONIUM_OK;
+    for (size_t i = 0; status == MUONIUM_OK && i < d->own_count; i++) {
+        const mu_part *part = &d->plan->parts[d->own_parts[i]];
+        const mu_parameter *p = d->description->parameters[part->piece.parameter];
+        mu_part_tensor as;
+        mu_tensor_of_part(p, part, &as);
+        status = muonium_add(d->own, &as.tensor, own_group(d, p));
+        if (status == MUONIUM_OK) {
+            d->own->parameters[i]->random_key = p->random_key;
+            d->own->parameters[i]->random_first = part->piece.first;
+        }
+    }
+    return status;
+}
+
+static muonium_status make_own(muonium_mpi *d)
+{
+    size_t groups = 0, floats = 0;
+    for (const muonium_group *g = d->description->groups; g; g = g->next) {
+        groups++;
+    }
+    d->own_groups = mu_alloc(groups * sizeof(muonium_group *));
+    d->own_count = d->plan->loads[d->rank].pieces;
+    d->own_parts = mu_alloc(d->own_count * sizeof *d->own_parts);
+    d->sums = mu_alloc(d->own_count * sizeof *d->sums);
+    d->own_data = mu_alloc(d->own_count * sizeof *d->own_data);
+    d->own_grads = mu_alloc_zeroed(d->own_count * sizeof *d->own_grads);
+    d->present = mu_alloc_zeroed(d->own_count * (size_t)d->ranks);
+    if (!d->own_groups || !d->own_parts || !d->sums || !d->own_data || !d->own_grads ||
+        !d->present) {
+        return mu_fail(MUONIUM_NO_MEMORY, "no memory for %zu pieces", d->own_count);
+    }
+    size_t count = 0;
+    for (size_t i = 0; i < d->plan->count; i++) {
+        if (d->plan->parts[i].piece.owner == d->rank) {
+            d->own_parts[count++] = i;
+            floats += mu_round_up(d->plan->parts[i].elements, 16);
+        }
+    }
+    d->sum_memory = mu_alloc(floats * sizeof(float));
+    d->before = d->options.half_updates ? mu_alloc(floats * sizeof(float)) : NULL;
+    if (!d->sum_memory || (d->options.half_updates && !d->before)) {
+        return mu_fail(MUONIUM_NO_MEMORY, "no memory for gradients of %zu elements", floats);
+    }
+    float *next = d->sum_memory;
+    for (size_t i = 0; i < d->own_count; i++) {
+        d->sums[i] = next;
+        next += mu_round_up(d->plan->parts[d->own_parts[i]].elements, 16);
+    }
+    if (d->own_count == 0) {
+        return MUONIUM_OK;
+    }
+    muonium_status status = add_groups(d);
+    if (status == MUONIUM_OK) {
+        status = add_parts(d);
+    }
+    if (status == MUONIUM_OK) {
+        /* A step without gradients moves nothing, but allocates all that steps need, so that
+         * later ones cannot fail on one rank alone. */
+        status = muonium_step_at(d->own, NULL, d->own_grads, d->own_count);
+        d->own->counters.steps = d->own->counters.skipped = 0;
+    }
+    return status;
+}
+
+/* ---- memory of the exchange ---- */
+
+static muonium_status make_windows(muonium_mpi *d)
+{
+    size_t ranks = (size_t)d->ranks;
+    size_t slab = d->gradients.slab > d->updates.slab ? d->gradients.slab : d->updates.slab;
+    for (int i = 0; i < MU_WINDOWS; i++) {
+        mu_window *w = &d->windows[i];
+        w->send = mu_alloc_zeroed(ranks * slab);
+        w->receive = mu_alloc(ranks * slab);
+        w->send_counts = mu_alloc(4 * ranks * sizeof(int));
+        if (!w->send || !w->receive || !w->send_counts) {
+            return mu_fail(MUONIUM_NO_MEMORY,
+                           "no memory for buckets of %zu bytes: lower bucket_bytes", ranks * slab);
+        }
+        w->send_at = w->send_counts + ranks;
+        w->receive_counts = w->send_at + ranks;
+        w->receive_at = w->receive_counts + ranks;
+    }
+    return MUONIUM_OK;
+}
+
+static muonium_status make_tables(muonium_mpi *d)
+{
+    size_t count = d->plan->count, parameters = d->description->count, next = 0;
+    d->pending = mu_alloc(d->gradients.rounds * sizeof *d->pending);
+    d->ready = mu_alloc(parameters * sizeof *d->ready);
+    d->active = mu_alloc(parameters * sizeof *d->active);
+    d->first_part = mu_alloc((parameters + 1) * sizeof *d->first_part);
+    d->grad_at = mu_alloc(count * sizeof *d->grad_at);
+    d->found = mu_alloc(count * sizeof *d->found);
+    d->found_at = mu_alloc(count * sizeof *d->found_at);
+    if (!d->pending || !d->ready || !d->active || !d->first_part || !d->grad_at || !d->found ||
+        !d->found_at) {
+        return mu_fail(MUONIUM_NO_MEMORY, "no memory for tables of %zu pieces", count);
+    }
+    for (size_t i = count; i-- > 0;) {
+        d->first_part[d->plan->parts[i].piece.parameter] = i;
+    }
+    d->first_part[parameters] = count;
+    for (int r = 0; r < d->ranks; r++) {
+        const mu_stream *g = &d->gradients.of[r], *u = &d->updates.of[r];
+        for (size_t i = 0; i < g->count; i++) {
+            d->grad_at[g->parts[i]] = g->at[i];
+        }
+        for (size_t i = 0; i < u->count; i++) { /* in the order of own_parts of that rank */
+            d->found_at[u->parts[i]] = next++;
+        }
+    }
+    return MUONIUM_OK;
+}
+
+static muonium_status prepare(muonium_mpi *d)
+{
+    muonium_status status = mu_kernel_choose(MUONIUM_F32, &d->kernel);
+    if (status == MUONIUM_OK) {
+        status = mu_streams_make(d, true, &d->gradients);
+    }
+    if (status == MUONIUM_OK) {
+        status = mu_streams_make(d, false, &d->updates);
+    }
+    if (status == MUONIUM_OK) {
+        status = make_windows(d);
+    }
+    if (status == MUONIUM_OK) {
+        status = make_tables(d);
+    }
+    return status == MUONIUM_OK ? make_own(d) : status;
+}
+
+/* ---- all of it ---- */
+
+/* What is wrong on one rank alone is told to all; so the communicator comes first. */
+static muonium_status fill(muonium_mpi *d, MPI_Comm comm, muonium_status status)
+{
+    char message[512];
+    strncpy(message, muonium_last_error(), sizeof message - 1);
+    message[sizeof message - 1] = '\0';
+    muonium_status reached = connect(d, comm);
+    if (reached != MUONIUM_OK) {
+        return reached;
+    }
+    status = status == MUONIUM_OK ? status : mu_fail(status, "%s", message);
+    if (status == MUONIUM_OK) {
+        status = muonium_mpi_plan_create(d->description, d->ranks, &d->options.plan, &d->plan);
+    }
+    status = mu_agree(d, status, what);
+    if (status == MUONIUM_OK) {
+        status = mu_compare_ranks(d);
+    }
+    if (status == MUONIUM_OK) {
+        status = mu_agree(d, prepare(d), what);
+    }
+    return status;
+}
+
+muonium_status muonium_mpi_create(MPI_Comm comm, muonium_optimizer *description,
+                                  const muonium_mpi_options *options, muonium_mpi **distributed)
+{
+    if (!distributed || comm == MPI_COMM_NULL) {
+        return mu_fail(MUONIUM_INVALID, "%s",
+                       distributed ? "comm is MPI_COMM_NULL" : "distributed is NULL");
+    }
+    muonium_mpi *made = mu_alloc_zeroed(sizeof *made);
+    if (!made) {
+        return mu_fail(MUONIUM_NO_MEMORY, "no memory for a distributed optimizer");
+    }
+    made->comm = made->alarm = MPI_COMM_NULL;
+    made->ranks = 1;
+    made->description = description;
+    muonium_status status = check_arguments(description, options, &made->options);
+    made->options.plan.split = false;
+    status = fill(made, comm, status);
+    if (status != MUONIUM_OK) {
+        muonium_mpi_destroy(made);
+        return status;
+    }
+    *distributed = made;
+    return MUONIUM_OK;
+}
+
+void muonium_mpi_destroy(muonium_mpi *d)
+{
+    if (!d) {
+        return;
+    }
+    if (d->broken) {
+        return; /* MPI may still write to all of it */
+    }
+    for (int i = 0; i < MU_WINDOWS; i++) {
+        mu_free(d->windows[i].send);
+        mu_free(d->windows[i].receive);
+        mu_free(d->windows[i].send_counts);
+    }
+    mu_streams_free(&d->gradients);
+    mu_streams_free(&d->updates);
+    muonium_destroy(d->own);
+    muonium_mpi_plan_destroy(d->plan);
+    void *const memory[] = {d->own_groups, d->own_parts, d->sums,     d->sum_memory, d->own_data,
+                            d->own_grads,  d->present,   d->before,   d->pending,    d->ready,
+                            d->active,     d->found,     d->found_at, d->first_part, d->grad_at};
+    for (size_t i = 0; i < sizeof memory / sizeof memory[0]; i++) {
+        mu_free(memory[i]);
+    }
+    if (d->alarm != MPI_COMM_NULL) {
+        MPI_Comm_free(&d->alarm);
+    }
+    if (d->comm != MPI_COMM_NULL) {
+        MPI_Comm_free(&d->comm);
+    }
+    mu_free(d);
+}

@@ -1,0 +1,187 @@
+/*
+ * verdict.c: what is stepped, decided by all ranks alike. Owners look at their sums; what
+ * they found goes to everyone; everyone draws the same conclusions. Sums of squares are
+ * formed by pieces, which do not depend on the number of ranks, and then in their order.
+ */
+#include "mpi/distributed.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char what[] = "agreeing on the gradients";
+
+/* ---- looking ---- */
+
+/* Sixteen sums side by side, so that the processor can; added up in order. */
+static double squares_of(const float *x, size_t n)
+{
+    enum { LANES = 16 };
+    double sums[LANES] = {0}, total = 0;
+    size_t whole = n / LANES * LANES;
+    for (size_t i = 0; i < whole; i += LANES) {
+        for (size_t k = 0; k < LANES; k++) {
+            sums[k] += (double)x[i + k] * (double)x[i + k];
+        }
+    }
+    for (size_t i = whole; i < n; i++) {
+        sums[i - whole] += (double)x[i] * (double)x[i];
+    }
+    for (size_t k = 0; k < LANES; k++) {
+        total += sums[k];
+    }
+    return total;
+}
+
+static void look(void *context, size_t index, unsigned lane)
+{
+    const muonium_mpi *d = context;
+    size_t part = d->own_parts[index], elements = d->plan->parts[part].elements;
+    mu_finding *f = &d->found[d->found_at[part]];
+    const float *sum = d->sums[index];
+    (void)lane;
+    *f = (mu_finding){.squares = 0};
+    for (int r = 0; r < d->ranks; r++) {
+        f->flags |= d->present[index * (size_t)d->ranks + (size_t)r] ? MU_PRESENT : 0;
+    }
+    if (!(f->flags & MU_PRESENT)) {
+        return;
+    }
+    f->squares = squares_of(sum, elements);
+    if (isfinite(f->squares)) { /* squares of f32 do not leave the range of double */
+        return;
+    }
+    f->flags |= MU_BAD;
+    while (isfinite(sum[f->bad_at])) {
+        f->bad_at++;
+    }
+    f->bad_value = sum[f->bad_at];
+}
+
+static muonium_status gather_findings(muonium_mpi *d)
+{
+    mu_window *w = &d->windows[0]; /* idle, and its counts are free */
+    size_t at = 0;
+    for (int r = 0; r < d->ranks; r++) {
+        size_t bytes = d->plan->loads[r].pieces * sizeof *d->found;
+        w->receive_counts[r] = (int)bytes;
+        w->receive_at[r] = (int)at;
+        at += bytes;
+    }
+    muonium_status status =
+        mu_mpi_ok(d,
+                  MPI_Iallgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, d->found, w->receive_counts,
+                                  w->receive_at, MPI_BYTE, d->comm, &w->request),
+                  what);
+    return status == MUONIUM_OK ? mu_wait(d, &w->request, what) : status;
+}
+
+/* ---- concluding ---- */
+
+/* The place of an element of a part in its parameter, as "(3, 14)". */
+static void write_place(const mu_parameter *p, const mu_part *part, size_t element, char *text,
+                        size_t room)
+{
+    const muonium_mpi_piece *piece = &part->piece;
+    size_t index = piece->first + element / piece->run * piece->stride + element % piece->run;
+    size_t rest = p->elements, used = 0;
+    text[0] = '\0';
+    for (size_t i = 0; i < p->tensor.ndim && used < room; i++) {
+        rest /= p->tensor.shape[i];
+        int wrote = snprintf(text + used, room - used, "%s%zu", i ? ", " : "", index / rest);
+        used += wrote > 0 ? (size_t)wrote : 0;
+        index %= rest;
+    }
+}
+
+static muonium_status refuse(const muonium_mpi *d, size_t index)
+{
+    const mu_part *part = &d->plan->parts[index];
+    const mu_parameter *p = d->description->parameters[part->piece.parameter];
+    const mu_finding *f = &d->found[d->found_at[index]];
+    char place[MUONIUM_MAX_DIMS * 24];
+    write_place(p, part, f->bad_at, place, sizeof place);
+    return mu_fail(MUONIUM_NON_FINITE,
+                   "grad of %s, %s over ranks, is %g at (%s): nothing was changed; set nonfinite "
+                   "to skip or propagate to go on",
+                   p->name, d->options.sum ? "summed" : "averaged", (double)f->bad_value, place);
+}
+
+static muonium_status judge(muonium_mpi *d)
+{
+    const muonium_optimizer *o = d->description;
+    memset(d->active, 0, o->count * sizeof *d->active);
+    for (size_t i = 0; i < d->plan->count; i++) {
+        bool present = d->found[d->found_at[i]].flags & MU_PRESENT;
+        d->active[d->plan->parts[i].piece.parameter] |= present;
+    }
+    for (size_t i = 0; i < d->plan->count; i++) {
+        size_t parameter = d->plan->parts[i].piece.parameter;
+        muonium_nonfinite policy = o->parameters[parameter]->group->options.nonfinite;
+        if (!(d->found[d->found_at[i]].flags & MU_BAD)) {
+            continue;
+        }
+        if (policy == MUONIUM_NONFINITE_ERROR) {
+            return refuse(d, i);
+        }
+        if (policy == MUONIUM_NONFINITE_SKIP) {
+            d->active[parameter] = false;
+        }
+    }
+    return MUONIUM_OK;
+}
+
+/* ---- clipping ---- */
+
+static muonium_status find_norm(muonium_mpi *d, double *norm)
+{
+    double sum = 0;
+    for (size_t i = 0; i < d->plan->count; i++) {
+        if (d->active[d->plan->parts[i].piece.parameter]) {
+            sum += d->found[d->found_at[i]].squares;
+        }
+    }
+    *norm = sqrt(sum);
+    if (!isfinite(*norm)) {
+        return mu_fail(MUONIUM_NON_FINITE, "the norm of the gradients is %g: nothing was changed",
+                       *norm);
+    }
+    return MUONIUM_OK;
+}
+
+typedef struct clipping {
+    const muonium_mpi *d;
+    double factor;
+} clipping;
+
+static void clip(void *context, size_t index, unsigned lane)
+{
+    const clipping *c = context;
+    size_t part = c->d->own_parts[index];
+    (void)lane;
+    if (c->d->active[c->d->plan->parts[part].piece.parameter]) {
+        c->d->kernel->row_scale(c->d->sums[index], c->d->plan->parts[part].elements, c->factor);
+    }
+}
+
+muonium_status mu_reach_verdict(muonium_mpi *d)
+{
+    double norm = 0;
+    mu_pool_run(look, d, d->own_count, mu_pool_lanes());
+    muonium_status status = gather_findings(d);
+    if (status == MUONIUM_OK) {
+        status = judge(d);
+    }
+    if (status == MUONIUM_OK && d->options.max_norm > 0) {
+        status = find_norm(d, &norm);
+    }
+    if (status != MUONIUM_OK) {
+        return status;
+    }
+    d->norm = norm;
+    if (norm > d->options.max_norm && d->options.max_norm > 0) {
+        clipping c = {d, d->options.max_norm / norm};
+        mu_pool_run(clip, &c, d->own_count, mu_pool_lanes());
+    }
+    return MUONIUM_OK;
+}

@@ -1,0 +1,237 @@
+/*
+ * waiting.c: no wait without an end. A wait polls; past its deadline, or when another rank
+ * calls out, a roll is called: every rank that has noticed sends a word to all others, and
+ * whoever is not heard from within a short while is named. So all survivors fail together,
+ * soon after the first, and know why.
+ */
+#include "mpi/distributed.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+enum { ALARM_TAG = 77 };
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Others may need this processor: spin briefly, then sleep. */
+static void rest(double waited)
+{
+    if (waited < 2e-4) {
+        sched_yield();
+    } else {
+        struct timespec pause = {0, waited < 0.1 ? 20000 : 200000};
+        nanosleep(&pause, NULL);
+    }
+}
+
+muonium_status mu_usable(const muonium_mpi *d)
+{
+    return d->broken ? mu_fail(MUONIUM_PEER, "%s", d->why) : MUONIUM_OK;
+}
+
+/* ---- the roll ---- */
+
+static void hear(const muonium_mpi *d, bool *heard)
+{
+    for (;;) {
+        int there = 0;
+        MPI_Status from;
+        if (MPI_Iprobe(MPI_ANY_SOURCE, ALARM_TAG, d->alarm, &there, &from) != MPI_SUCCESS ||
+            !there) {
+            return;
+        }
+        int word;
+        if (MPI_Recv(&word, 1, MPI_INT, from.MPI_SOURCE, ALARM_TAG, d->alarm, &from) !=
+            MPI_SUCCESS) {
+            return;
+        }
+        heard[from.MPI_SOURCE] = true;
+    }
+}
+
+/* The ranks not heard, as "rank 3" or "ranks 3, 5 and 2 more". */
+static void list_missing(const muonium_mpi *d, const bool *heard, char *text, size_t room)
+{
+    size_t used = 0, missing = 0, told = 0;
+    text[0] = '\0';
+    for (int r = 0; r < d->ranks; r++) {
+        missing += !heard[r];
+    }
+    for (int r = 0; r < d->ranks && used + 24 < room; r++) {
+        if (!heard[r] && told < 8) {
+            used += (size_t)snprintf(text + used, room - used, "%s%d",
+                                     told > 0      ? ", "
+                                     : missing > 1 ? "ranks "
+                                                   : "rank ",
+                                     r);
+            told++;
+        }
+    }
+    if (missing > told) {
+        snprintf(text + used, room - used, " and %zu more", missing - told);
+    }
+}
+
+/* Find out who is missing and give up. The words sent are neither waited for nor freed: the
+ * dead do not take them, and to free a request that failed is an error of its own. */
+static muonium_status call_roll(muonium_mpi *d, const char *what, const char *cause)
+{
+    double grace = d->options.deadline / 4 < 2 ? d->options.deadline / 4 : 2, begin = now();
+    bool *heard = mu_alloc_zeroed((size_t)d->ranks * sizeof *heard);
+    char missing[160] = "";
+    static const int word = 1;
+    d->broken = true;
+    if (heard) {
+        heard[d->rank] = true;
+        for (int r = 0; r < d->ranks; r++) {
+            MPI_Request request;
+            if (r != d->rank) {
+                MPI_Isend(&word, 1, MPI_INT, r, ALARM_TAG, d->alarm, &request);
+            }
+        }
+        while (now() - begin < grace) {
+            hear(d, heard);
+            rest(now() - begin);
+        }
+        list_missing(d, heard, missing, sizeof missing);
+        mu_free(heard);
+    }
+    snprintf(d->why, sizeof d->why,
+             "rank %d of %d gave up while %s: %s; %s%s: go back to the last checkpoint", d->rank,
+             d->ranks, what, cause, missing[0] ? missing : "all ranks",
+             missing[0] ? " did not answer (killed, stopped or late)" : " answered");
+    return mu_usable(d);
+}
+
+muonium_status mu_mpi_ok(muonium_mpi *d, int code, const char *what)
+{
+    if (code == MPI_SUCCESS) {
+        return MUONIUM_OK;
+    }
+    char text[MPI_MAX_ERROR_STRING] = "unknown error", cause[256];
+    int length = 0;
+    MPI_Error_string(code, text, &length);
+    text[strcspn(text, "\n")] = '\0';
+    snprintf(cause, sizeof cause, "MPI says \"%.200s\"", text);
+    return call_roll(d, what, cause);
+}
+
+/* ---- waiting ---- */
+
+muonium_status mu_test(muonium_mpi *d, MPI_Request *request, const char *what, bool *done)
+{
+    int complete = 0;
+    muonium_status status = mu_mpi_ok(d, MPI_Test(request, &complete, MPI_STATUS_IGNORE), what);
+    *done = status == MUONIUM_OK && complete != 0;
+    return status;
+}
+
+muonium_status mu_wait(muonium_mpi *d, MPI_Request *request, const char *what)
+{
+    double begin = now(), looked = begin;
+    for (;;) {
+        bool done;
+        muonium_status status = mu_test(d, request, what, &done);
+        if (status != MUONIUM_OK || done) {
+            return status;
+        }
+        double time = now();
+        if (time - begin > d->options.deadline) {
+            char cause[64];
+            snprintf(cause, sizeof cause, "nothing came for %.3g s", d->options.deadline);
+            return call_roll(d, what, cause);
+        }
+        if (d->alarm != MPI_COMM_NULL && time - looked > 0.01) {
+            int there = 0;
+            MPI_Status from;
+            MPI_Iprobe(MPI_ANY_SOURCE, ALARM_TAG, d->alarm, &there, &from);
+            if (there) {
+                return call_roll(d, what, "another rank gave up");
+            }
+            looked = time;
+        }
+        rest(time - begin);
+    }
+}
+
+/* ---- agreement ---- */
+
+/* Through memory of our own, which is given up with the request if the wait fails: MPI may
+ * still write to it then. */
+muonium_status mu_broadcast(muonium_mpi *d, void *data, size_t bytes, int root, const char *what)
+{
+    char *memory = mu_alloc(bytes);
+    muonium_status status =
+        memory ? MUONIUM_OK : mu_fail(MUONIUM_NO_MEMORY, "no memory for %zu bytes", bytes);
+    if (memory) {
+        memcpy(memory, data, bytes);
+    }
+    for (size_t done = 0; status == MUONIUM_OK && done < bytes;) {
+        size_t left = bytes - done;
+        size_t piece = left < d->options.chunk_bytes ? left : d->options.chunk_bytes;
+        MPI_Request request;
+        status = mu_mpi_ok(
+            d, MPI_Ibcast(memory + done, (int)piece, MPI_BYTE, root, d->comm, &request), what);
+        if (status == MUONIUM_OK) {
+            status = mu_wait(d, &request, what);
+        }
+        done += piece;
+    }
+    if (status == MUONIUM_OK) {
+        memcpy(data, memory, bytes);
+    }
+    mu_release(d, memory);
+    return status;
+}
+
+muonium_status mu_smallest(muonium_mpi *d, int64_t value, int64_t *least, const char *what)
+{
+    MPI_Request request;
+    d->given = value;
+    muonium_status status = mu_mpi_ok(
+        d, MPI_Iallreduce(&d->given, &d->least, 1, MPI_INT64_T, MPI_MIN, d->comm, &request), what);
+    if (status == MUONIUM_OK) {
+        status = mu_wait(d, &request, what);
+    }
+    *least = d->least;
+    return status;
+}
+
+void mu_release(const muonium_mpi *d, void *memory)
+{
+    if (!d->broken) {
+        mu_free(memory);
+    }
+}
+
+muonium_status mu_agree(muonium_mpi *d, muonium_status status, const char *what)
+{
+    struct {
+        int32_t status;
+        char message[508];
+    } first = {(int32_t)status, ""};
+    int64_t least;
+    if (status != MUONIUM_OK) {
+        snprintf(first.message, sizeof first.message, "%.500s", muonium_last_error());
+    }
+    muonium_status reached =
+        mu_smallest(d, status == MUONIUM_OK ? d->ranks : d->rank, &least, what);
+    if (reached != MUONIUM_OK || least == d->ranks) {
+        return reached;
+    }
+    reached = mu_broadcast(d, &first, sizeof first, (int)least, what);
+    if (reached != MUONIUM_OK) {
+        return reached;
+    }
+    if (least == d->rank) {
+        return mu_fail(status, "%s", first.message);
+    }
+    return mu_fail((muonium_status)first.status, "rank %d: %s", (int)least, first.message);
+}

@@ -1,0 +1,485 @@
+/*
+ * cases.c: what must hold on any number of ranks. Run under mpirun; every rank checks, and
+ * the program fails if any does. Cases are named on the command line; see test_mpi.py.
+ */
+#include "model.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int rank, ranks, failures;
+
+/* ---- bytes, counted where MPI is called ---- */
+
+static uint64_t gradient_bytes, update_bytes;
+static bool small_only; /* no call may be given more than a small chunk */
+
+int MPI_Ialltoallv(const void *send, const int *send_counts, const int *send_at,
+                   MPI_Datatype send_type, void *receive, const int *receive_counts,
+                   const int *receive_at, MPI_Datatype receive_type, MPI_Comm comm,
+                   MPI_Request *request)
+{
+    int sum = 0, size, me;
+    PMPI_Comm_size(comm, &size);
+    PMPI_Comm_rank(comm, &me);
+    for (int r = 0; r < size; r++) {
+        gradient_bytes += r != me ? (uint64_t)send_counts[r] : 0;
+        sum += receive_counts[r];
+    }
+    if (small_only && sum > 4096) {
+        fprintf(stderr, "rank %d: %d bytes at once\n", rank, sum);
+        failures++;
+    }
+    return PMPI_Ialltoallv(send, send_counts, send_at, send_type, receive, receive_counts,
+                           receive_at, receive_type, comm, request);
+}
+
+int MPI_Iallgatherv(const void *send, int send_count, MPI_Datatype send_type, void *receive,
+                    const int *receive_counts, const int *receive_at, MPI_Datatype receive_type,
+                    MPI_Comm comm, MPI_Request *request)
+{
+    int size, me;
+    PMPI_Comm_size(comm, &size);
+    PMPI_Comm_rank(comm, &me);
+    for (int r = 0; r < size && send != MPI_IN_PLACE; r++) { /* in place: findings */
+        update_bytes += r != me ? (uint64_t)receive_counts[r] : 0;
+    }
+    return PMPI_Iallgatherv(send, send_count, send_type, receive, receive_counts, receive_at,
+                            receive_type, comm, request);
+}
+
+/* ---- checks ---- */
+
+#define CHECK(condition, ...)                                                                      \
+    do {                                                                                           \
+        if (!(condition)) {                                                                        \
+            fprintf(stderr, "rank %d of %d, %s:%d: %s: ", rank, ranks, __FILE__, __LINE__,         \
+                    #condition);                                                                   \
+            fprintf(stderr, __VA_ARGS__);                                                          \
+            fputc('\n', stderr);                                                                   \
+            failures++;                                                                            \
+        }                                                                                          \
+    } while (0)
+
+#define CHECK_OK(call) CHECK((call) == MUONIUM_OK, "%s", muonium_last_error())
+
+static void check_refused(muonium_status status, muonium_status expected, const char *part)
+{
+    CHECK(status == expected, "%s, \"%s\"", muonium_status_name(status), muonium_last_error());
+    CHECK(status == MUONIUM_OK || strstr(muonium_last_error(), part), "\"%s\" lacks \"%s\"",
+          muonium_last_error(), part);
+}
+
+static muonium_mpi *create_on(MPI_Comm comm, model *m, const muonium_mpi_options *options)
+{
+    muonium_mpi *dist = NULL;
+    CHECK_OK(muonium_mpi_create(comm, m->optimizer, options, &dist));
+    return dist;
+}
+
+static void check_same(const model *a, const model *b, const char *label, int step)
+{
+    int differs = model_differs(a, b);
+    CHECK(differs < 0, "%s, step %d: parameter %d differs", label, step, differs);
+}
+
+/* ---- equality ---- */
+
+/* Announce gradients in an order of this rank's own. */
+static void step_in_parts(muonium_mpi *dist, const model *m, int step)
+{
+    size_t count = muonium_parameter_count(m->optimizer);
+    CHECK_OK(muonium_mpi_begin(dist));
+    for (size_t i = 0; i < count; i++) {
+        size_t k = (i * 5 + (size_t)(rank + step)) % count;
+        if (k != 3) { /* one is left to the finish */
+            CHECK_OK(muonium_mpi_ready(dist, k));
+        }
+        CHECK_OK(muonium_mpi_progress(dist));
+    }
+    CHECK_OK(muonium_mpi_finish(dist));
+}
+
+/* Steps on all ranks, by a plain optimizer and by one rank alone are the same bits. */
+static void check_equal(const char *label, model_kind kind, const muonium_mpi_options *options,
+                        bool in_parts)
+{
+    enum { STEPS = 4 };
+    model all, alone, plain;
+    model_make(&all, kind, true);
+    model_make(&alone, kind, true);
+    model_make(&plain, kind, false);
+    muonium_mpi_options of_one = *options;
+    of_one.half_gradients = false; /* was rounded when combined */
+    muonium_mpi *dist = create_on(MPI_COMM_WORLD, &all, options);
+    muonium_mpi *single = create_on(MPI_COMM_SELF, &alone, &of_one);
+    bool exact = !(options->max_norm > 0) && !options->half_updates;
+    for (int step = 0; dist && single && step < STEPS; step++) {
+        if (step == 2) { /* rates change in the description alone */
+            CHECK_OK(muonium_set_lr(all.optimizer, NULL, 0.005));
+            CHECK_OK(muonium_set_lr(alone.optimizer, NULL, 0.005));
+            CHECK_OK(muonium_set_lr(plain.optimizer, NULL, 0.005));
+        }
+        model_gradients(&all, rank, step);
+        model_combined(&alone, ranks, step, options->sum, options->half_gradients);
+        model_combined(&plain, ranks, step, options->sum, options->half_gradients);
+        if (in_parts) {
+            step_in_parts(dist, &all, step);
+        } else {
+            CHECK_OK(muonium_mpi_step(dist));
+        }
+        CHECK_OK(muonium_mpi_step(single));
+        CHECK_OK(muonium_step(plain.optimizer));
+        check_same(&all, &alone, label, step);
+        if (exact) {
+            check_same(&all, &plain, label, step);
+        }
+        CHECK(muonium_mpi_grad_norm(dist) == muonium_mpi_grad_norm(single), "%s", label);
+    }
+    muonium_counters a, b;
+    CHECK_OK(muonium_mpi_count(dist, &a));
+    CHECK_OK(muonium_count(plain.optimizer, &b));
+    CHECK(a.steps == b.steps && a.matrices == b.matrices && a.skipped == b.skipped &&
+              a.zero == b.zero && a.rescued == b.rescued && a.state_bytes == b.state_bytes,
+          "%s: counters", label);
+    muonium_mpi_destroy(dist);
+    muonium_mpi_destroy(single);
+    model_free(&all);
+    model_free(&alone);
+    model_free(&plain);
+}
+
+static void case_equal(void)
+{
+    muonium_mpi_options o;
+    muonium_mpi_options_init(&o);
+    check_equal("mean", MODEL_MIXED, &o, false);
+    check_equal("normuon", MODEL_NORMUON, &o, true);
+    o.sum = true;
+    o.chunk_bytes = 4096;
+    o.bucket_bytes = 10000;
+    small_only = true;
+    check_equal("sum, small chunks", MODEL_MIXED, &o, true);
+    small_only = false;
+    o.half_gradients = true;
+    o.max_norm = 0.5;
+    check_equal("bf16 gradients, clipped", MODEL_MIXED, &o, false);
+    o.half_updates = true;
+    o.max_norm = 0;
+    check_equal("bf16 updates", MODEL_NORMUON, &o, false);
+}
+
+/* ---- matrices cut by columns ---- */
+
+static void case_split(void)
+{
+    const struct {
+        const char *label;
+        model_kind kind;
+    } kinds[] = {{"wide", MODEL_WIDE}, {"tall", MODEL_TALL}};
+    for (size_t i = 0; i < 2; i++) {
+        muonium_mpi_options o;
+        muonium_mpi_options_init(&o);
+        check_equal(kinds[i].label, kinds[i].kind, &o, false);
+        o.max_norm = 0.25;
+        check_equal(kinds[i].label, kinds[i].kind, &o, true);
+        if (ranks > 1) {
+            model m;
+            muonium_mpi_plan_info info = {0};
+            model_make(&m, kinds[i].kind, true);
+            muonium_mpi *dist = create_on(MPI_COMM_WORLD, &m, &o);
+            CHECK_OK(muonium_mpi_plan_describe(muonium_mpi_plan_of(dist), &info));
+            CHECK(info.split == 1, "%zu", info.split);
+            muonium_mpi_destroy(dist);
+            model_free(&m);
+        }
+    }
+}
+
+/* ---- bytes ---- */
+
+static void case_bytes(void)
+{
+    const struct {
+        bool half_gradients, half_updates;
+    } ways[] = {{false, false}, {true, true}};
+    for (size_t i = 0; i < 2; i++) {
+        muonium_mpi_options o;
+        model m;
+        muonium_mpi_options_init(&o);
+        o.half_gradients = ways[i].half_gradients;
+        o.half_updates = ways[i].half_updates;
+        model_make(&m, MODEL_MIXED, true);
+        muonium_mpi *dist = create_on(MPI_COMM_WORLD, &m, &o);
+        model_gradients(&m, rank, 0);
+        gradient_bytes = update_bytes = 0;
+        CHECK_OK(muonium_mpi_step(dist));
+        uint64_t sums[2] = {gradient_bytes, update_bytes};
+        MPI_Allreduce(MPI_IN_PLACE, sums, 2, MPI_UINT64_T, MPI_SUM, MPI_COMM_WORLD);
+        double n = 0, returned = 0;
+        for (size_t k = 0; k < MODEL_PARAMETERS; k++) {
+            n += (double)m.elements[k];
+            returned += (double)m.elements[k] * (o.half_updates || k > 10 ? 2 : 4);
+        }
+        double gradients = n * (ranks - 1) * (o.half_gradients ? 2 : 4);
+        CHECK(fabs((double)sums[0] - gradients) <= 0.02 * gradients, "%g of %g", (double)sums[0],
+              gradients);
+        CHECK(fabs((double)sums[1] - returned * (ranks - 1)) <= 0.02 * returned * (ranks - 1),
+              "%g of %g", (double)sums[1], returned * (ranks - 1));
+        muonium_mpi_destroy(dist);
+        model_free(&m);
+    }
+}
+
+/* ---- values that are not finite ---- */
+
+static void case_nonfinite(void)
+{
+    model m, before;
+    model_make(&m, MODEL_MIXED, true);
+    model_make(&before, MODEL_MIXED, true);
+    muonium_mpi *dist = create_on(MPI_COMM_WORLD, &m, NULL);
+    model_gradients(&m, rank, 1);
+    if (rank == ranks - 1) {
+        size_t index;
+        CHECK_OK(muonium_find(m.optimizer, "w.0", &index));
+        ((float *)m.grads[index])[3 * 64 + 5] = NAN;
+        CHECK_OK(muonium_set_grad(m.optimizer, index, m.grads[index]));
+    }
+    check_refused(muonium_mpi_step(dist), MUONIUM_NON_FINITE, "grad of w.0");
+    CHECK(strstr(muonium_last_error(), "(3, 5)"), "%s", muonium_last_error());
+    check_same(&m, &before, "after an error", 0);
+    model_gradients(&m, rank, 1);
+    CHECK_OK(muonium_mpi_step(dist)); /* and goes on */
+    CHECK(model_differs(&m, &before) >= 0, "nothing moved");
+    muonium_mpi_destroy(dist);
+    model_free(&m);
+    model_free(&before);
+}
+
+/* ---- what differs between ranks ---- */
+
+static void expect_mismatch(muonium_optimizer *o, const muonium_mpi_options *options,
+                            const char *part)
+{
+    muonium_mpi *dist = NULL;
+    muonium_status status = muonium_mpi_create(MPI_COMM_WORLD, o, options, &dist);
+    if (ranks > 1) {
+        check_refused(status, MUONIUM_INVALID, part);
+    } else {
+        CHECK_OK(status);
+    }
+    muonium_mpi_destroy(dist);
+}
+
+static void case_mismatch(void)
+{
+    static float memory[3][64 * 64];
+    bool last = rank == ranks - 1;
+    muonium_mpi_options mpi;
+    muonium_mpi_options_init(&mpi);
+    for (int what = 0; what < 6; what++) {
+        muonium_options options;
+        muonium_optimizer *o;
+        CHECK_OK(muonium_options_init(&options, NULL));
+        options.momentum = what == 1 && last ? 0.5 : 0.9;
+        CHECK_OK(muonium_create_description(&options, &o));
+        muonium_tensor a = {.name = what == 2 && last ? "b" : "a",
+                            .ndim = 2,
+                            .shape = {32, what == 3 && last ? 48 : 64},
+                            .data = memory[0]};
+        muonium_tensor c = {.name = "c", .ndim = 1, .shape = {64}, .data = memory[1]};
+        CHECK_OK(muonium_add(o, &a, NULL));
+        if (!(what == 4 && last)) {
+            CHECK_OK(muonium_add(o, &c, NULL));
+        }
+        mpi.max_norm = what == 0 && last ? 2 : 1;
+        const char *const parts[] = {"max_norm of muonium_mpi_options",
+                                     "momentum of group 0",
+                                     "parameter 0 is \"a\"",
+                                     "shape 32 48",
+                                     "parameters in",
+                                     ""};
+        if (what < 5) {
+            expect_mismatch(o, &mpi, parts[what]);
+        } else { /* what one rank alone does wrong, all are told */
+            mpi.deadline = last ? -1 : 100;
+            muonium_mpi *dist = NULL;
+            check_refused(muonium_mpi_create(MPI_COMM_WORLD, o, &mpi, &dist), MUONIUM_INVALID,
+                          "deadline is -1");
+        }
+        muonium_destroy(o);
+    }
+}
+
+/* ---- checkpoints ---- */
+
+enum { SAVED_STEPS = 3, MORE_STEPS = 2 };
+
+/* The file that a plain process writes after the same steps; rank 0 compares. */
+static void check_file(const char *path, const model *plain)
+{
+    char expected_path[512];
+    snprintf(expected_path, sizeof expected_path, "%s.plain", path);
+    if (rank != 0) {
+        return;
+    }
+    CHECK_OK(muonium_save(plain->optimizer, expected_path));
+    FILE *a = fopen(path, "rb"), *b = fopen(expected_path, "rb");
+    CHECK(a && b, "cannot open %s", path);
+    int x = 0, y = 0;
+    long at = 0;
+    while (a && b && x == y && x != EOF) {
+        x = fgetc(a);
+        y = fgetc(b);
+        at++;
+    }
+    CHECK(x == y, "%s: byte %ld differs from that of one process", path, at);
+    if (a) {
+        fclose(a);
+    }
+    if (b) {
+        fclose(b);
+    }
+}
+
+/* Steps in which as many ranks as `of` took part, whatever there are now. */
+static void plain_steps(model *plain, int from, int to, int of)
+{
+    for (int step = from; step < to; step++) {
+        model_combined(plain, of, step, false, false);
+        CHECK_OK(muonium_step(plain->optimizer));
+    }
+}
+
+static void case_save(const char *path, model_kind kind)
+{
+    model m, plain;
+    model_make(&m, kind, true);
+    model_make(&plain, kind, false);
+    muonium_mpi *dist = create_on(MPI_COMM_WORLD, &m, NULL);
+    for (int step = 0; step < SAVED_STEPS; step++) {
+        model_gradients(&m, rank, step);
+        CHECK_OK(muonium_mpi_step(dist));
+    }
+    plain_steps(&plain, 0, SAVED_STEPS, ranks);
+    CHECK_OK(muonium_mpi_save(dist, path));
+    check_file(path, &plain);
+    /* A directory that does not exist: all are told, and can go on. */
+    check_refused(muonium_mpi_save(dist, "/nonexistent/directory/file"), MUONIUM_IO, "nonexistent");
+    CHECK_OK(muonium_mpi_save(dist, path));
+    muonium_mpi_destroy(dist);
+    model_free(&m);
+    model_free(&plain);
+}
+
+/* Go on, with any number of ranks, from what `saved_by` ranks saved. */
+static void case_resume(const char *path, int saved_by, model_kind kind)
+{
+    model m, plain;
+    model_make(&m, kind, true);
+    model_make(&plain, kind, false);
+    plain_steps(&plain, 0, SAVED_STEPS, saved_by);
+    for (size_t i = 0; i < MODEL_PARAMETERS; i++) { /* parameters are the caller's to keep */
+        if (m.bytes[i] > 0) {
+            memcpy(m.data[i], plain.data[i], m.bytes[i]);
+        }
+    }
+    muonium_mpi *dist = create_on(MPI_COMM_WORLD, &m, NULL);
+    check_refused(muonium_mpi_load(dist, "/nonexistent/file"), MUONIUM_IO, "nonexistent");
+    CHECK_OK(muonium_mpi_load(dist, path));
+    for (int step = SAVED_STEPS; step < SAVED_STEPS + MORE_STEPS; step++) {
+        model_gradients(&m, rank, step);
+        CHECK_OK(muonium_mpi_step(dist));
+    }
+    plain_steps(&plain, SAVED_STEPS, SAVED_STEPS + MORE_STEPS, ranks);
+    check_same(&m, &plain, "resumed", 0);
+    char again[512];
+    snprintf(again, sizeof again, "%s.again", path);
+    CHECK_OK(muonium_mpi_save(dist, again));
+    check_file(again, &plain);
+    muonium_mpi_destroy(dist);
+    model_free(&m);
+    model_free(&plain);
+}
+
+/* ---- misuse and report ---- */
+
+static void count_line(void *context, const char *line)
+{
+    (void)line;
+    ++*(size_t *)context;
+}
+
+static void case_misuse(void)
+{
+    model m;
+    muonium_mpi *dist = NULL;
+    size_t lines = 0;
+    muonium_optimizer *real;
+    muonium_mpi_plan_info info = {0};
+    model_make(&m, MODEL_MIXED, true);
+    CHECK_OK(muonium_create(NULL, &real));
+    check_refused(muonium_mpi_create(MPI_COMM_WORLD, real, NULL, &dist), MUONIUM_INVALID,
+                  "muonium_create_description");
+    check_refused(muonium_mpi_step(NULL), MUONIUM_INVALID, "distributed is NULL");
+    dist = create_on(MPI_COMM_WORLD, &m, NULL);
+    check_refused(muonium_mpi_ready(dist, 0), MUONIUM_INVALID, "muonium_mpi_begin");
+    check_refused(muonium_mpi_finish(dist), MUONIUM_INVALID, "muonium_mpi_begin");
+    model_gradients(&m, rank, 0);
+    CHECK_OK(muonium_mpi_begin(dist));
+    check_refused(muonium_mpi_begin(dist), MUONIUM_INVALID, "under way");
+    check_refused(muonium_mpi_ready(dist, 1000), MUONIUM_INVALID, "parameter is 1000");
+    CHECK_OK(muonium_mpi_ready(dist, 2));
+    check_refused(muonium_mpi_ready(dist, 2), MUONIUM_INVALID, "announced before");
+    CHECK_OK(muonium_mpi_finish(dist));
+    CHECK_OK(muonium_mpi_report(dist, count_line, &lines));
+    CHECK_OK(muonium_mpi_plan_describe(muonium_mpi_plan_of(dist), &info));
+    CHECK(lines == 1 + (size_t)ranks + info.pieces, "%zu lines", lines);
+    muonium_mpi_destroy(dist);
+    muonium_mpi_destroy(NULL);
+    muonium_destroy(real);
+    model_free(&m);
+}
+
+static void run(const char *name, const char *path)
+{
+    if (strcmp(name, "equal") == 0) {
+        case_equal();
+    } else if (strcmp(name, "split") == 0) {
+        case_split();
+    } else if (strcmp(name, "bytes") == 0) {
+        case_bytes();
+    } else if (strcmp(name, "nonfinite") == 0) {
+        case_nonfinite();
+    } else if (strcmp(name, "mismatch") == 0) {
+        case_mismatch();
+    } else if (strcmp(name, "misuse") == 0) {
+        case_misuse();
+    } else if (strcmp(name, "save") == 0) {
+        case_save(path, MODEL_NORMUON);
+    } else if (strncmp(name, "resume", 6) == 0) {
+        case_resume(path, atoi(name + 6), MODEL_NORMUON);
+    } else {
+        CHECK(false, "no case is named %s", name);
+    }
+}
+
+/* cases PATH CASE...: PATH is where checkpoints go. */
+int main(int argc, char **argv)
+{
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    for (int i = 2; i < argc; i++) {
+        run(argv[i], argv[1]);
+    }
+    MPI_Allreduce(MPI_IN_PLACE, &failures, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    if (rank == 0) {
+        printf("%d ranks, %d cases: %s\n", ranks, argc - 2, failures == 0 ? "passed" : "FAILED");
+    }
+    MPI_Finalize();
+    return failures == 0 ? 0 : 1;
+}
