@@ -265,7 +265,7 @@ static muonium_status fill(const muonium_optimizer *optimizer, mu_schedule *sche
 
 muonium_status mu_schedule_make(muonium_optimizer *optimizer)
 {
-    if (optimizer->schedule) {
+    if (optimizer->schedule && optimizer->schedule->lanes == mu_pool_lanes()) {
         return MUONIUM_OK;
     }
     muonium_status status = mu_need_state(optimizer, "step");
@@ -276,11 +276,13 @@ muonium_status mu_schedule_make(muonium_optimizer *optimizer)
     if (!made) {
         return mu_fail(MUONIUM_NO_MEMORY, "no memory for a schedule");
     }
+    made->lanes = mu_pool_lanes();
     status = fill(optimizer, made);
     if (status != MUONIUM_OK) {
         mu_schedule_destroy(made);
         return status;
     }
+    mu_schedule_destroy(optimizer->schedule);
     optimizer->schedule = made;
     return MUONIUM_OK;
 }

@@ -42,6 +42,7 @@ typedef struct mu_place {
 struct mu_schedule {
     const mu_kernel *kernel;
     const mu_elementwise *elementwise;
+    unsigned lanes; /* threads that it was made for */
     mu_class *classes;
     size_t class_count;
     mu_member *members; /* of all classes */
@@ -63,7 +64,7 @@ struct mu_schedule {
     size_t bytes; /* of all scratch */
 };
 
-/* Give the optimizer a schedule if it has none. */
+/* Give the optimizer a schedule if it has none, or one for other threads than now. */
 muonium_status mu_schedule_make(muonium_optimizer *optimizer);
 void mu_schedule_destroy(mu_schedule *schedule); /* NULL is allowed */
 
