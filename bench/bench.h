@@ -54,4 +54,21 @@ bool bench_orthogonalize(bench *b, muonium_shape shape, bool forms);
 bool bench_optimizer(bench *b);
 bool bench_gpt2(bench *b);
 
+/* checkpoint.c: what it takes to save and load a state, in seconds, and plain system calls
+ * for the same bytes. */
+typedef struct checkpoint_figures {
+    double bytes;       /* of the state */
+    double save, write; /* with fsync */
+    double load, read;  /* from the page cache */
+    double cold_load, cold_read;
+    double extra; /* bytes of memory that a save takes beyond what there is */
+} checkpoint_figures;
+
+/* Measure in a directory with a state of about so many megabytes. False with what went
+ * wrong. */
+bool bench_checkpoint(const char *directory, int megabytes, checkpoint_figures *figures,
+                      char error[512]);
+void bench_checkpoint_print(const checkpoint_figures *figures);
+void bench_checkpoint_json(const checkpoint_figures *figures);
+
 #endif

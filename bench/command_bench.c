@@ -12,7 +12,7 @@
 #include "matmul/matmul.h"
 #include "shapes.h"
 
-enum { JSON, THREADS, SHAPES, SECONDS, FORMS, GPT2 };
+enum { JSON, THREADS, SHAPES, SECONDS, FORMS, GPT2, CHECKPOINT, DIRECTORY, MEGABYTES };
 
 static const option options[] = {
     [JSON] = {.name = "json", .type = OPTION_FLAG, .help = "print JSON"},
@@ -38,6 +38,22 @@ static const option options[] = {
     [GPT2] = {.name = "gpt2",
               .type = OPTION_FLAG,
               .help = "also take whole steps of GPT-2 124M (1.7 GB, some 20 seconds)"},
+    [CHECKPOINT] = {.name = "checkpoint",
+                    .type = OPTION_FLAG,
+                    .help = "instead of all this, save and load a state, beside plain write and "
+                            "read of the same bytes"},
+    [DIRECTORY] = {.name = "directory",
+                   .type = OPTION_FILE,
+                   .placeholder = "DIR",
+                   .fallback = ".",
+                   .help = "where --checkpoint does so, with room for the state twice"},
+    [MEGABYTES] = {.name = "megabytes",
+                   .type = OPTION_INTEGER,
+                   .placeholder = "N",
+                   .fallback = "500",
+                   .least = 1,
+                   .most = 100000,
+                   .help = "the state of --checkpoint; four times as much memory is used"},
 };
 
 static const muonium_shape standard_shapes[] = {
@@ -269,9 +285,29 @@ static void print_json(const bench *b, const muonium_cpu_info *cpu)
     json_object_end(&writer);
 }
 
+static int run_checkpoint(const command *self, const option_value *value)
+{
+    checkpoint_figures figures;
+    char error[512];
+    if (!bench_checkpoint(value[DIRECTORY].text, value[MEGABYTES].integer, &figures, error)) {
+        return message_failed(self->name, "%s", error);
+    }
+    if (value[JSON].given) {
+        bench_checkpoint_json(&figures);
+    } else {
+        bench_checkpoint_print(&figures);
+    }
+    return EXIT_OK;
+}
+
 static int run(const command *self, const arguments *given)
 {
+    static const option_clash clashes[] = {
+        {CHECKPOINT, SHAPES}, {CHECKPOINT, SECONDS}, {CHECKPOINT, FORMS}, {CHECKPOINT, GPT2}};
     const option_value *value = given->value;
+    if (!options_agree(self->name, options, value, clashes, sizeof clashes / sizeof clashes[0])) {
+        return EXIT_USAGE;
+    }
     muonium_shape shapes[SHAPES_MOST];
     size_t count = sizeof standard_shapes / sizeof standard_shapes[0];
     memcpy(shapes, standard_shapes, sizeof standard_shapes);
@@ -288,6 +324,9 @@ static int run(const command *self, const arguments *given)
     if ((value[THREADS].given && muonium_set_threads(value[THREADS].integer) != MUONIUM_OK) ||
         muonium_cpu(&cpu) != MUONIUM_OK) {
         return message_failed(self->name, "%s", muonium_last_error());
+    }
+    if (value[CHECKPOINT].given) {
+        return run_checkpoint(self, value);
     }
     static bench b;
     b.budget = value[SECONDS].number;
@@ -334,7 +373,8 @@ const command command_bench = {
         "triangle for ssyrk), and so do five steps of the iteration as they are usually written, "
         "in plain products of that library.\n\n"
         "Run it on an otherwise idle machine.",
-    .example = "muonium bench\nmuonium bench --shapes 768x3072,24x128x512 --threads 2 --json",
+    .example = "muonium bench\nmuonium bench --shapes 768x3072,24x128x512 --threads 2 --json\n"
+               "muonium bench --checkpoint --directory /tmp",
     .options = options,
     .option_count = sizeof options / sizeof options[0],
     .run = run,

@@ -227,6 +227,10 @@ static void memory_is_aligned_and_never_null_when_empty(void **state)
         assert_non_null(memory);
         assert_int_equal((uintptr_t)memory % MU_ALIGNMENT, 0);
         memset(memory, 0xa5, sizes[i]);
+        mu_populate(memory, sizes[i]); /* and what is there stays */
+        for (size_t j = 0; j < sizes[i]; j++) {
+            assert_int_equal(memory[j], 0xa5);
+        }
         mu_free(memory);
         memory = mu_alloc_zeroed(sizes[i]);
         assert_non_null(memory);

@@ -77,6 +77,10 @@ MU_SHARED void *mu_alloc(
 MU_SHARED void *mu_alloc_zeroed(size_t bytes);
 MU_SHARED void mu_free(void *memory); /* NULL is allowed */
 
+/* Have the system back memory that is about to be written for the first time, in one call
+ * rather than page by page when it is touched. Advice: its content stays as it is. */
+void mu_populate(void *memory, size_t bytes);
+
 /* ---- pool.c: one thread pool per process ---- */
 
 /* One of `count` independent pieces of work. `lane` tells concurrent calls

@@ -5,6 +5,8 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 static void *allocate_from_c_library(void *context, size_t bytes, size_t alignment)
 {
@@ -54,6 +56,18 @@ void *mu_alloc_zeroed(size_t bytes)
         memset(memory, 0, bytes);
     }
     return memory;
+}
+
+void mu_populate(void *memory, size_t bytes)
+{
+#if defined(MADV_POPULATE_WRITE)
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uintptr_t first = (uintptr_t)memory / page * page;
+    madvise((void *)first, (uintptr_t)memory + bytes - first, MADV_POPULATE_WRITE);
+#else
+    (void)memory;
+    (void)bytes;
+#endif
 }
 
 void mu_free(void *memory)

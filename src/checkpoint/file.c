@@ -202,6 +202,17 @@ muonium_status mu_file_read(int file, uint64_t offset, void *buffer, size_t byte
     return MUONIUM_OK;
 }
 
+void mu_file_expect(int file, uint64_t offset, size_t bytes)
+{
+#if defined(POSIX_FADV_WILLNEED)
+    posix_fadvise(file, (off_t)offset, (off_t)bytes, POSIX_FADV_WILLNEED);
+#else
+    (void)file;
+    (void)offset;
+    (void)bytes;
+#endif
+}
+
 void mu_file_close(int file)
 {
     close_file(file);

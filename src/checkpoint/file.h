@@ -35,6 +35,9 @@ muonium_status mu_file_open(const char *path, int *file, uint64_t *size);
 muonium_status mu_file_read(int file, uint64_t offset, void *buffer, size_t bytes,
                             const char *label);
 
+/* Tell the system that these bytes are going to be read, so that it may begin. */
+void mu_file_expect(int file, uint64_t offset, size_t bytes);
+
 void mu_file_close(int file);
 
 /* A file that appears under its path complete or not at all. */

@@ -194,21 +194,27 @@ muonium_status mu_incoming_fault(const mu_incoming_array *incoming, const char *
 
 /* ---- handing over ---- */
 
-static void copy_array(void *context, size_t index, unsigned lane)
+static void copy_piece(void *context, size_t index, unsigned lane)
 {
-    const mu_incoming_array *array = &((mu_incoming *)context)->arrays[index];
+    const mu_incoming_array *array = context;
+    size_t first = index * MU_STATE_PIECE, left = mu_state_bytes(&array->array) - first;
     (void)lane;
-    if (array->array.data) { /* a description has none */
-        memcpy(array->array.data, array->values, mu_state_bytes(&array->array));
-    }
-    if (array->array.kind == MU_STATE_MASTER) {
-        array->parameter->has_master = true;
-    }
+    memcpy((char *)array->array.data + first, (const char *)array->values + first,
+           left < MU_STATE_PIECE ? left : MU_STATE_PIECE);
 }
 
 void mu_incoming_adopt(mu_incoming *incoming)
 {
-    mu_pool_run(copy_array, incoming, incoming->count, mu_pool_lanes());
+    for (size_t i = 0; i < incoming->count; i++) {
+        mu_incoming_array *array = &incoming->arrays[i];
+        size_t pieces = (mu_state_bytes(&array->array) + MU_STATE_PIECE - 1) / MU_STATE_PIECE;
+        if (array->array.data) { /* a description has none */
+            mu_pool_run(copy_piece, array, pieces, mu_pool_lanes());
+        }
+        if (array->array.kind == MU_STATE_MASTER) {
+            array->parameter->has_master = true;
+        }
+    }
     for (size_t i = 0; i < incoming->optimizer->count; i++) {
         const mu_incoming_parameter *taken = &incoming->parameters[i];
         mu_parameter *p = incoming->optimizer->parameters[i];

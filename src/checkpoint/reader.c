@@ -167,6 +167,13 @@ bool mu_reader_is_concurrent(const muonium_reader *reader)
     return reader->file >= 0 || reader->source.read == read_memory;
 }
 
+void mu_reader_expect(const muonium_reader *reader, uint64_t offset, size_t bytes)
+{
+    if (reader->file >= 0 && offset < reader->source.size) {
+        mu_file_expect(reader->file, offset, bytes);
+    }
+}
+
 const char *mu_reader_label(const muonium_reader *reader)
 {
     return reader->label.text;

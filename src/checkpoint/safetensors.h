@@ -27,6 +27,9 @@ const char *mu_reader_label(const muonium_reader *reader);
  * is called from the caller's thread alone. */
 bool mu_reader_is_concurrent(const muonium_reader *reader);
 
+/* Bytes of the file that are going to be read; none of them need exist. */
+void mu_reader_expect(const muonium_reader *reader, uint64_t offset, size_t bytes);
+
 /* Ask for a seal under `key`, as last of the metadata. Before the beginning. */
 muonium_status mu_writer_seal(muonium_writer *writer, const char *key);
 
