@@ -45,7 +45,7 @@ demo: all ## Train a small GPT with AdamW and with Muon: progress, table, demo.s
 	@$(BUILD)/muonium demo $(DEMO_FLAGS)
 
 bench: all ## Measure products, orthogonalisations and the optimizer on this machine
-	@$(BUILD)/muonium bench $(BENCH_FLAGS)
+	@bench/report.py $(BUILD)/muonium $(BENCH_FLAGS)
 
 test: ## Build everything and run every test
 	@tools/install-deps test

@@ -90,6 +90,7 @@ def compare(arguments):
         p.grad = 1e-3 * torch.randn(p.shape)
     found = contest({
         "muonium.torch.Muon, f32": muonium.torch.Muon(named, precision="f32"),
+        "muonium.torch.Muon, recipe muonium": muonium.torch.Muon(named, recipe="muonium"),
         "muonium.torch.Muon, bf16 as torch rounds": muonium.torch.Muon(named),
         "plain torch, f32": PlainMuon(named, torch.float32),
         "plain torch, bf16": PlainMuon(named, torch.bfloat16),
