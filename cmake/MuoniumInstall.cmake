@@ -92,8 +92,8 @@ install(FILES
 install(EXPORT muonium-targets NAMESPACE muonium:: DESTINATION ${package_dir})
 
 if(muonium_with_mpi)
-    install(FILES include/muonium_mpi.h include/muonium_mpi_plan.h
-        DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+    muonium_install_header(include/muonium_mpi.h muonium_mpi)
+    muonium_install_header(include/muonium_mpi_plan.h muonium_mpi)
     install(TARGETS muonium-mpi-shared muonium-mpi-static
         EXPORT muonium-mpi-targets
         LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
