@@ -21,7 +21,7 @@
 #define SETTINGS(size, u64, x64)                                                                   \
     "version=1 layers=" size " width=" size " heads=" size " context=" size " vocabulary=" size    \
     " sequences=" size " steps=" size " seed=" u64 " adamw=%d adamw_lr=%la"                        \
-    " adamw_momentum=%la muon=%d muon_lr=%la muon_momentum=%la text=" x64 " step=" size
+    " adamw_momentum=%la muon=%d muon_lr=%la muon_momentum=%la form=%d text=" x64 " step=" size
 
 static void format_settings(const gpt_trainer *trainer, char *text, size_t size)
 {
@@ -29,7 +29,8 @@ static void format_settings(const gpt_trainer *trainer, char *text, size_t size)
     snprintf(text, size, SETTINGS("%zu", "%" PRIu64, "%" PRIx64), s->shape.layers, s->shape.width,
              s->shape.heads, s->shape.context, s->shape.vocabulary, s->sequences, s->steps, s->seed,
              s->with[GPT_ADAMW], s->lr[GPT_ADAMW], s->momentum[GPT_ADAMW], s->with[GPT_MUON],
-             s->lr[GPT_MUON], s->momentum[GPT_MUON], trainer->corpus->checksum, trainer->step);
+             s->lr[GPT_MUON], s->momentum[GPT_MUON], (int)s->form, trainer->corpus->checksum,
+             trainer->step);
 }
 
 /* A file may have been edited: what a training could not have is refused. */
@@ -42,21 +43,24 @@ static bool is_sound(const gpt_saved *saved)
            s->shape.width % (2 * s->shape.heads) == 0 && s->shape.context > 0 &&
            s->shape.context < most && s->shape.vocabulary > 0 && s->shape.vocabulary <= 256 &&
            s->sequences > 0 && s->sequences < most && s->steps > 0 && s->steps < SIZE_MAX / 64 &&
-           saved->step <= s->steps && (s->with[GPT_ADAMW] || s->with[GPT_MUON]);
+           saved->step <= s->steps && (int)s->form >= 0 && s->form <= MUONIUM_FORM_QUINTIC &&
+           (s->with[GPT_ADAMW] || s->with[GPT_MUON]);
 }
 
 static bool parse_settings(const char *text, gpt_saved *saved)
 {
     gpt_settings *s = &saved->settings;
-    int with[GPT_KINDS] = {0}, used = 0;
-    const int fields = sscanf(
-        text, SETTINGS("%zu", "%" SCNu64, "%" SCNx64) "%n", &s->shape.layers, &s->shape.width,
-        &s->shape.heads, &s->shape.context, &s->shape.vocabulary, &s->sequences, &s->steps,
-        &s->seed, &with[GPT_ADAMW], &s->lr[GPT_ADAMW], &s->momentum[GPT_ADAMW], &with[GPT_MUON],
-        &s->lr[GPT_MUON], &s->momentum[GPT_MUON], &saved->text_checksum, &saved->step, &used);
+    int with[GPT_KINDS] = {0}, form = 0, used = 0;
+    const int fields =
+        sscanf(text, SETTINGS("%zu", "%" SCNu64, "%" SCNx64) "%n", &s->shape.layers,
+               &s->shape.width, &s->shape.heads, &s->shape.context, &s->shape.vocabulary,
+               &s->sequences, &s->steps, &s->seed, &with[GPT_ADAMW], &s->lr[GPT_ADAMW],
+               &s->momentum[GPT_ADAMW], &with[GPT_MUON], &s->lr[GPT_MUON], &s->momentum[GPT_MUON],
+               &form, &saved->text_checksum, &saved->step, &used);
     s->with[GPT_ADAMW] = with[GPT_ADAMW] != 0;
     s->with[GPT_MUON] = with[GPT_MUON] != 0;
-    return fields == 16 && text[used] == 0 && is_sound(saved);
+    s->form = (muonium_form)form;
+    return fields == 17 && text[used] == 0 && is_sound(saved);
 }
 
 /* ---- the arrays of a run ---- */

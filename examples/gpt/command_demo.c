@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "checkpoint.h"
+#include "choices.h"
 #include "command.h"
 #include "file.h"
 #include "plot.h"
@@ -20,6 +21,7 @@ enum {
     OPTIMIZER,
     LR,
     MOMENTUM,
+    FORM,
     SEED,
     DATA,
     SAMPLE,
@@ -66,6 +68,12 @@ static const option options[] = {
                   .help =
                       "momentum of Muon, beta1 of AdamW, or both as 0.9,0.95; without it, tuned "
                       "ones"},
+    [FORM] = {.name = "form",
+              .type = OPTION_CHOICE,
+              .placeholder = "FORM",
+              .fallback = "auto",
+              .choices = choices_form,
+              .help = "how Muon's polynomial is evaluated"},
     [SEED] = {.name = "seed",
               .type = OPTION_INTEGER,
               .placeholder = "N",
@@ -114,8 +122,8 @@ static const option options[] = {
 };
 
 static const option_clash clashes[] = {
-    {RESUME, STEPS}, {RESUME, SIZE},     {RESUME, OPTIMIZER},
-    {RESUME, LR},    {RESUME, MOMENTUM}, {RESUME, SEED},
+    {RESUME, STEPS},    {RESUME, SIZE}, {RESUME, OPTIMIZER}, {RESUME, LR},
+    {RESUME, MOMENTUM}, {RESUME, SEED}, {RESUME, FORM},
 };
 
 /* What a run of the command holds, released in one place. */
@@ -144,6 +152,7 @@ static int read_settings(demo *d)
     }
     settings->steps = (size_t)value[STEPS].integer;
     settings->seed = (uint64_t)value[SEED].integer;
+    settings->form = (muonium_form)value[FORM].choice;
     settings->with[GPT_ADAMW] = value[OPTIMIZER].choice != MUON_ALONE;
     settings->with[GPT_MUON] = value[OPTIMIZER].choice != ADAMW_ALONE;
     if ((value[LR].given &&

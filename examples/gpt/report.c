@@ -9,6 +9,7 @@
 
 #include "base/base.h"
 #include "base/random.h"
+#include "choices.h"
 #include "json.h"
 #include "text.h"
 
@@ -193,6 +194,7 @@ void gpt_report_json(FILE *out, const gpt_trainer *trainer, const char *text)
     json_number(&writer, "weights", gpt_weight_count(settings->shape));
     json_integer(&writer, "steps", (long long)settings->steps);
     json_integer(&writer, "seed", (long long)settings->seed);
+    json_string(&writer, "form", choices_form[settings->form]);
     json_integer(&writer, "threads", muonium_threads());
     json_array(&writer, "runs");
     for (int kind = 0; kind < GPT_KINDS; kind++) {

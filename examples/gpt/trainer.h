@@ -21,6 +21,7 @@ typedef struct gpt_settings {
     bool with[GPT_KINDS]; /* at least one */
     double lr[GPT_KINDS];
     double momentum[GPT_KINDS]; /* AdamW: beta1 */
+    muonium_form form;          /* of Muon's orthogonalisation */
 } gpt_settings;
 
 /* Where a run stood after some number of steps. */
