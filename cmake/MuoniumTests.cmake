@@ -96,7 +96,7 @@ muonium_add_test(faults-self-check c $<TARGET_FILE:faults> --self-check)
 if(MUONIUM_MPI AND NOT MUONIUM_SANITIZE)
     foreach(implementation openmpi mpich)
         find_program(MUONIUM_MPICC_${implementation} mpicc.${implementation} REQUIRED)
-        foreach(program cases victim)
+        foreach(program cases victim overlap)
             muonium_mpi_program(${program}-${implementation} ${MUONIUM_MPICC_${implementation}}
                 tests/mpi/${program}.c tests/mpi/model.c)
             set_target_properties(${program}-${implementation} PROPERTIES
