@@ -2,8 +2,8 @@
  * command_step.c: muonium step, one optimizer step on files.
  *
  * Everything is read, stepped and written to temporary files before the first of the
- * files changes; then both the state and the parameters are put in place, one right
- * after the other.
+ * files changes; then the parameters and the state are put in place, one right after the
+ * other. An interruption between the two is noticed by the next step; see pairing.h.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -13,9 +13,10 @@
 #include "command.h"
 #include "json.h"
 #include "optimizer_options.h"
+#include "pairing.h"
 #include "tensors.h"
 
-enum { PARAMS = OPTIMIZER_OPTION_COUNT, GRADS, STATE, OUT, JSON };
+enum { PARAMS = OPTIMIZER_OPTION_COUNT, GRADS, STATE, OUT, UNPAIRED, JSON };
 
 static const option options[] = {
     OPTIMIZER_OPTION_TABLE,
@@ -39,6 +40,9 @@ static const option options[] = {
              .type = OPTION_FILE,
              .placeholder = "FILE",
              .help = "where the new parameters go; without it they replace the old ones"},
+    [UNPAIRED] = {.name = "unpaired",
+                  .type = OPTION_FLAG,
+                  .help = "step even if the parameters were last stepped with another state"},
     [JSON] = {.name = "json", .type = OPTION_FLAG, .help = "print JSON"},
 };
 
@@ -103,6 +107,48 @@ static int open_files(stepping *s)
     }
     return opened == MUONIUM_OK ? EXIT_OK
                                 : message_failed(s->self->name, "%s", muonium_last_error());
+}
+
+/* ---- notes ---- */
+
+static void note(stepping *s, const char *line)
+{
+    if (s->note_count < NOTES_MOST) {
+        s->notes[s->note_count] = strdup(line);
+        s->note_count += s->notes[s->note_count] != NULL;
+    }
+}
+
+static void listen(void *context, const char *line)
+{
+    stepping *s = context;
+    if (s->listening) {
+        note(s, line);
+    }
+}
+
+/* ---- parameters and state that belong together ---- */
+
+static int check_pairing(stepping *s)
+{
+    if (pairing_is_right(s->params, s->state)) {
+        return EXIT_OK;
+    }
+    if (pairing_complete(s->params, s->state_path)) {
+        return message_failed(s->self->name,
+                              "the last step was interrupted after it had replaced '%s' and before "
+                              "'%s', which has now been done too: nothing else was; run again with "
+                              "the gradients of the next step",
+                              s->params_path, s->state_path);
+    }
+    if (s->state == NULL) {
+        note(s, "the parameters were last stepped with a state that is not here");
+        return EXIT_OK;
+    }
+    return message_failed(s->self->name,
+                          "'%s' was last stepped with another state than '%s': give the one that "
+                          "belongs to it, or --unpaired to use this one",
+                          s->params_path, s->state_path);
 }
 
 /* ---- the tensors ---- */
@@ -210,15 +256,6 @@ static int add_tensors(stepping *s)
 
 /* ---- the step ---- */
 
-static void listen(void *context, const char *line)
-{
-    stepping *s = context;
-    if (s->listening && s->note_count < NOTES_MOST) {
-        s->notes[s->note_count] = strdup(line);
-        s->note_count += s->notes[s->note_count] != NULL;
-    }
-}
-
 /* Tensors that get a gradient for the first time have no state yet; but state that no
  * tensor takes belongs to another model. */
 static int load_state(stepping *s)
@@ -240,18 +277,20 @@ static int load_state(stepping *s)
                               s->state_path, s->params_path, report.left_over_names);
     }
     if (report.missing > 0) {
-        char note[512];
-        snprintf(note, sizeof note, "state that starts anew: %s", report.missing_names);
-        s->listening = true;
-        listen(s, note);
-        s->listening = false;
+        char line[512];
+        snprintf(line, sizeof line, "state that starts anew: %s", report.missing_names);
+        note(s, line);
     }
     return EXIT_OK;
 }
 
 static muonium_status write_parameters(const stepping *s, muonium_writer *writer)
 {
-    muonium_status status = tensors_describe(s->params, writer);
+    pairing_seal seal;
+    muonium_status status = tensors_describe(s->params, PAIRING_KEY, writer);
+    if (status == MUONIUM_OK && pairing_seal_of(s->optimizer, &seal)) {
+        status = muonium_writer_add_metadata(writer, PAIRING_KEY, seal.digits);
+    }
     if (status == MUONIUM_OK) {
         status = muonium_writer_begin(writer, s->out_path);
     }
@@ -275,11 +314,11 @@ static int write_files(const stepping *s)
         status = muonium_save_prepare(s->optimizer, s->state_path, NULL, NULL, &state);
     }
     if (status == MUONIUM_OK) {
-        status = muonium_writer_finish(state);
+        status = muonium_writer_finish(params);
         replaced = status == MUONIUM_OK;
     }
     if (status == MUONIUM_OK) {
-        status = muonium_writer_finish(params);
+        status = muonium_writer_finish(state);
     }
     muonium_writer_destroy(params);
     muonium_writer_destroy(state);
@@ -287,7 +326,7 @@ static int write_files(const stepping *s)
         return EXIT_OK;
     }
     return message_failed(s->self->name, "%s%s%s%s", muonium_last_error(),
-                          replaced ? "; but '" : "", replaced ? s->state_path : "",
+                          replaced ? "; but '" : "", replaced ? s->out_path : "",
                           replaced ? "' has been replaced: do not repeat the step with it" : "");
 }
 
@@ -393,6 +432,7 @@ static int run(const command *self, const arguments *given)
     int code = check_paths(&s, given);
     code = code == EXIT_OK ? create_optimizer(&s, given) : code;
     code = code == EXIT_OK ? open_files(&s) : code;
+    code = code == EXIT_OK && !given->value[UNPAIRED].given ? check_pairing(&s) : code;
     code = code == EXIT_OK ? check_gradients(&s) : code;
     code = code == EXIT_OK ? add_tensors(&s) : code;
     code = code == EXIT_OK && s.state != NULL ? load_state(&s) : code;
@@ -415,7 +455,9 @@ const command command_step = {
         "Options are needed in every call: the state does not set them. Where they differ from "
         "those of the last step, a note says so.\n\n"
         "New parameters and new state are complete on the disk before the old ones are replaced; "
-        "on an error both files are as they were.",
+        "on an error both files are as they were. The metadata of the parameters tell which state "
+        "belongs to them: should power fail between the two replacements, the next call replaces "
+        "the second file too, says so and stops.",
     .example = "muonium step --params model.safetensors --grads grads.safetensors \\\n"
                "    --state optimizer.safetensors --recipe moonlight --lr 1e-3",
     .options = options,

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "orthogonalize_report.h"
+#include "pairing.h"
 #include "tensors.h"
 
 muonium_status orthogonalize_view(muonium_shape shape, const muonium_plan_options *chosen,
@@ -95,7 +96,7 @@ static bool process(run *r, problem *what)
         return problem_set(what, "out of memory for %zu tensors", count);
     }
     if (muonium_writer_create(&r->writer) != MUONIUM_OK ||
-        tensors_describe(r->reader, r->writer) != MUONIUM_OK ||
+        tensors_describe(r->reader, PAIRING_KEY, r->writer) != MUONIUM_OK ||
         muonium_writer_begin(r->writer, r->out) != MUONIUM_OK) {
         return problem_set(what, "%s", muonium_last_error());
     }

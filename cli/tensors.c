@@ -82,13 +82,16 @@ void *tensor_read(const muonium_reader *reader, const muonium_entry *entry, prob
     return data;
 }
 
-muonium_status tensors_describe(const muonium_reader *reader, muonium_writer *writer)
+muonium_status tensors_describe(const muonium_reader *reader, const char *without,
+                                muonium_writer *writer)
 {
     muonium_status status = MUONIUM_OK;
     for (size_t i = 0; status == MUONIUM_OK && i < muonium_reader_metadata_count(reader); i++) {
         const char *value;
         const char *key = muonium_reader_metadata_key(reader, i, &value);
-        status = muonium_writer_add_metadata(writer, key, value);
+        if (strcmp(key, without) != 0) {
+            status = muonium_writer_add_metadata(writer, key, value);
+        }
     }
     for (size_t i = 0; status == MUONIUM_OK && i < muonium_reader_count(reader); i++) {
         const muonium_entry *entry = muonium_reader_entry(reader, i);

@@ -34,8 +34,9 @@ bool tensor_is_parameter(const muonium_entry *entry, muonium_dtype *dtype);
  * failure. The memory is aligned for every type. */
 void *tensor_read(const muonium_reader *reader, const muonium_entry *entry, problem *what);
 
-/* Describe a copy of all metadata and tensors of a file. */
-muonium_status tensors_describe(const muonium_reader *reader, muonium_writer *writer);
+/* Describe a copy of all tensors of a file, and of its metadata but for the key `without`. */
+muonium_status tensors_describe(const muonium_reader *reader, const char *without,
+                                muonium_writer *writer);
 
 /* Pass the data of one tensor on. */
 muonium_status tensor_copy(const muonium_reader *reader, const muonium_entry *entry,

@@ -84,6 +84,8 @@ def test_step_follows_the_reference(tmp_path, random):
         assert ("the new state" in out) == (step == 1)
         reference.step([grads[name].astype(np.float64) for name in SHAPES])
     found, metadata = read(files.params)
+    paired = metadata.pop("muonium.state_crc32c")
+    assert paired == read(files.state)[1]["muonium.header_crc32c"]
     assert list(found) == list(tensors) and metadata == METADATA
     for name in ("ids", "frozen", "fp8"):
         assert found[name] == tensors[name]
@@ -222,6 +224,72 @@ def test_nothing_is_written_when_the_disk_is_full(tmp_path, random):
         capture_output=True)
     assert done.returncode == 1 and b"File too large" in done.stderr, done.stderr
     assert {p: p.read_bytes() for p in tmp_path.iterdir()} == before
+
+
+def test_interruption_between_the_files(tmp_path, random):
+    """Parameters are replaced first; the state of a step that got no further is beside."""
+    files = Files(tmp_path, model(random))
+    first, second = gradients(random), gradients(random)
+    files.step(first)
+    state_before = files.state.read_bytes()
+    files.step(second)
+    params_after, state_after = files.params.read_bytes(), files.state.read_bytes()
+    files.state.write_bytes(state_before)
+    files.refuse(second, "was last stepped with another state than")
+
+    left = tmp_path / "state.safetensors.tmp-4711-0"
+    left.write_bytes(state_after[:-1])  # not what is looked for
+    files.refuse(second, "was last stepped with another state than")
+    left.write_bytes(state_after)
+    for path in (files.state, None):  # once more as if it had been the first step of all
+        write(files.grads, {name: pack(g) for name, g in second.items()})
+        _, error = run("step", "-p", files.params, "-g", files.grads, "-s", files.state, code=1)
+        assert "the last step was interrupted" in error and "which has now been done too" in error
+        assert files.params.read_bytes() == params_after
+        assert files.state.read_bytes() == state_after and not left.exists()
+        if path is not None:
+            files.state.rename(left)
+    out, _ = files.step(gradients(random))
+    assert out.startswith("step 3:")
+
+
+@pytest.mark.parametrize("renaming", [1, 2])
+def test_killed_before_a_renaming(tmp_path, random, renaming):
+    """The real thing: before the first nothing has changed, between both the next call mends."""
+    files = Files(tmp_path, model(random))
+    before = files.params.read_bytes()
+    write(files.grads, {name: pack(g) for name, g in gradients(random).items()})
+    arguments = ["step", "-p", files.params, "-g", files.grads, "-s", files.state]
+    fault = f"inject=renameat,renameat2:signal=KILL:when={renaming}"
+    done = subprocess.run(
+        ["strace", "-f", "-qq", "-o", os.devnull, "-e", fault, str(MUONIUM), *map(str, arguments)],
+        capture_output=True, env={**os.environ, "ASAN_OPTIONS": "detect_leaks=0"})
+    if b"ptrace" in done.stderr.lower():
+        pytest.skip("no program may be traced here")
+    assert done.returncode in (-9, 137), done
+    assert (files.params.read_bytes() == before) is (renaming == 1)
+    assert not files.state.exists()
+    if renaming == 2:
+        _, error = run(*arguments, code=1)
+        assert "the last step was interrupted" in error and files.state.exists()
+    out, _ = run(*arguments)
+    assert out.startswith(f"step {renaming}:")
+
+
+def test_other_state_on_purpose(tmp_path, random):
+    files = Files(tmp_path, model(random))
+    files.step(gradients(random))
+    old = files.state.read_bytes()
+    files.step(gradients(random))
+    files.state.write_bytes(old)
+    out, _ = files.step(gradients(random), "--unpaired")
+    assert out.startswith("step 2:")
+    out, _ = files.step(gradients(random))  # and now they belong together
+    assert out.startswith("step 3:")
+    files.state.unlink()
+    out, _ = files.step(gradients(random))
+    assert "note: the parameters were last stepped with a state that is not here" in out
+    assert "step 1:" in out
 
 
 # ---- inspect ----
