@@ -47,7 +47,7 @@ def run_cases(implementation, ranks, path, *cases):
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4, 7])
 def test_cases(implementation, ranks, tmp_path):
     run_cases(implementation, ranks, tmp_path / "state.safetensors",
-              "equal", "bytes", "nonfinite", "mismatch", "misuse")
+              "equal", "bytes", "nonfinite", "mismatch", "misuse", "split")
 
 
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
@@ -57,6 +57,9 @@ def test_another_number_of_ranks_resumes(implementation, tmp_path):
     for ranks in (1, 4):
         run_cases(implementation, ranks, path, "resume3")
     run_cases(implementation, 2, path, "save", "resume2")
+    for shape in ("wide", "tall"):
+        run_cases(implementation, 3, path, f"save-{shape}")
+        run_cases(implementation, 2, path, f"resume-{shape}3")
 
 
 def read_lines(process, seconds):
@@ -76,7 +79,7 @@ def read_lines(process, seconds):
     return lines
 
 
-PHASES = ["create", "gradients", "verdict", "stepping", "updates", "save", "load"]
+PHASES = ["create", "gradients", "verdict", "columns", "stepping", "updates", "save", "load"]
 
 # MPICH's launcher ends the job when a rank dies, whatever it is told; stopped ones it leaves.
 FALLS = [("openmpi", "KILL", phase) for phase in PHASES]

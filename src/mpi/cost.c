@@ -82,6 +82,18 @@ static muonium_status flops_of_part(memory *m, const mu_parameter *p, const mu_p
     return status;
 }
 
+static muonium_status find_block(const muonium_group *group, mu_part *part)
+{
+    const mu_kernel *kernel = NULL;
+    muonium_dtype real = group->options.precision == MUONIUM_F64 ? MUONIUM_F64 : MUONIUM_F32;
+    muonium_status status = mu_kernel_choose(real, &kernel);
+    if (status == MUONIUM_OK) {
+        part->col_count = part->rows < part->cols ? part->cols : part->rows;
+        part->block = mu_block_columns(kernel, part->col_count);
+    }
+    return status;
+}
+
 muonium_status mu_price_parts(const muonium_optimizer *description,
                               const muonium_mpi_plan_options *options, mu_part *parts, size_t count)
 {
@@ -93,6 +105,9 @@ muonium_status mu_price_parts(const muonium_optimizer *description,
         if (p->muon) {
             status = flops_of_part(&m, p, &parts[i], &flops);
         }
+        if (status == MUONIUM_OK && parts[i].rows > 0) {
+            status = find_block(p->group, &parts[i]);
+        }
         parts[i].piece.seconds = flops / options->flops +
                                  BYTES_PER_ELEMENT * (double)parts[i].elements / options->bandwidth;
     }
@@ -103,12 +118,7 @@ muonium_status mu_price_split(const muonium_group *group, const muonium_mpi_plan
                               size_t m, size_t n, mu_split_price *price)
 {
     muonium_plan_info once = {.form = MUONIUM_FORM_AUTO}, twice;
-    const mu_kernel *kernel = NULL;
-    muonium_dtype real = group->options.precision == MUONIUM_F64 ? MUONIUM_F64 : MUONIUM_F32;
-    muonium_status status = mu_kernel_choose(real, &kernel);
-    if (status == MUONIUM_OK) {
-        status = describe(group, m, n, &once);
-    }
+    muonium_status status = describe(group, m, n, &once);
     if (status == MUONIUM_OK) { /* in one form the operations are linear in the columns */
         twice.form = once.form;
         status = describe(group, m, 2 * n, &twice);
@@ -117,7 +127,6 @@ muonium_status mu_price_split(const muonium_group *group, const muonium_mpi_plan
         bool each_step = once.form == MUONIUM_FORM_STANDARD;
         *price = (mu_split_price){
             .fixed = (2 * once.flops - twice.flops) / options->flops,
-            .block = mu_block_columns(kernel, n),
             .grams = (size_t)(each_step ? once.steps : once.restarts + 1),
         };
     }

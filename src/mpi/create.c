@@ -193,6 +193,9 @@ static muonium_status make_own(muonium_mpi *d)
         status = add_parts(d);
     }
     if (status == MUONIUM_OK) {
+        status = mu_share_columns(d);
+    }
+    if (status == MUONIUM_OK) {
         /* A step without gradients moves nothing, but allocates all that steps need, so that
          * later ones cannot fail on one rank alone. */
         status = muonium_step_at(d->own, NULL, d->own_grads, d->own_count);
@@ -225,7 +228,7 @@ static muonium_status make_windows(muonium_mpi *d)
 
 static muonium_status make_tables(muonium_mpi *d)
 {
-    size_t count = d->plan->count, parameters = d->description->count, next = 0;
+    size_t count = d->plan->count, parameters = d->description->count, next = 0, units = 0;
     d->pending = mu_alloc(d->gradients.rounds * sizeof *d->pending);
     d->ready = mu_alloc(parameters * sizeof *d->ready);
     d->active = mu_alloc(parameters * sizeof *d->active);
@@ -233,8 +236,14 @@ static muonium_status make_tables(muonium_mpi *d)
     d->grad_at = mu_alloc(count * sizeof *d->grad_at);
     d->found = mu_alloc(count * sizeof *d->found);
     d->found_at = mu_alloc(count * sizeof *d->found_at);
+    for (size_t i = 0; i < count; i++) {
+        units += mu_units_of_part(&d->plan->parts[i]);
+    }
+    d->squares = mu_alloc(units * sizeof *d->squares);
+    d->squares_at = mu_alloc(count * sizeof *d->squares_at);
+    units = 0;
     if (!d->pending || !d->ready || !d->active || !d->first_part || !d->grad_at || !d->found ||
-        !d->found_at) {
+        !d->found_at || !d->squares || !d->squares_at) {
         return mu_fail(MUONIUM_NO_MEMORY, "no memory for tables of %zu pieces", count);
     }
     for (size_t i = count; i-- > 0;) {
@@ -248,6 +257,8 @@ static muonium_status make_tables(muonium_mpi *d)
         }
         for (size_t i = 0; i < u->count; i++) { /* in the order of own_parts of that rank */
             d->found_at[u->parts[i]] = next++;
+            d->squares_at[u->parts[i]] = units;
+            units += mu_units_of_part(&d->plan->parts[u->parts[i]]);
         }
     }
     return MUONIUM_OK;
@@ -312,7 +323,6 @@ muonium_status muonium_mpi_create(MPI_Comm comm, muonium_optimizer *description,
     made->ranks = 1;
     made->description = description;
     muonium_status status = check_arguments(description, options, &made->options);
-    made->options.plan.split = false;
     status = fill(made, comm, status);
     if (status != MUONIUM_OK) {
         muonium_mpi_destroy(made);
@@ -337,11 +347,13 @@ void muonium_mpi_destroy(muonium_mpi *d)
     }
     mu_streams_free(&d->gradients);
     mu_streams_free(&d->updates);
+    mu_unshare_columns(d);
     muonium_destroy(d->own);
     muonium_mpi_plan_destroy(d->plan);
     void *const memory[] = {d->own_groups, d->own_parts, d->sums,     d->sum_memory, d->own_data,
                             d->own_grads,  d->present,   d->before,   d->pending,    d->ready,
-                            d->active,     d->found,     d->found_at, d->first_part, d->grad_at};
+                            d->active,     d->found,     d->found_at, d->first_part, d->grad_at,
+                            d->squares,    d->squares_at};
     for (size_t i = 0; i < sizeof memory / sizeof memory[0]; i++) {
         mu_free(memory[i]);
     }

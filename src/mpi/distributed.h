@@ -8,6 +8,7 @@
  *     gradients.c   to the owners, and their sum
  *     verdict.c     norm, clipping and what is not finite, agreed by all
  *     updates.c     back from the owners
+ *     across.c      sums over columns that several ranks share
  *     step.c        all of it together
  *     checkpoint.c  one file for all ranks
  */
@@ -47,7 +48,6 @@ typedef struct mu_window {
 
 /* What the owner of a part found in the sum of its gradients; gathered by all. */
 typedef struct mu_finding {
-    double squares;
     uint64_t bad_at; /* the first element that is not finite */
     float bad_value;
     uint32_t flags; /* MU_PRESENT, MU_BAD */
@@ -74,7 +74,9 @@ struct muonium_mpi {
     void **own_data, **own_grads; /* for muonium_step_at */
     uint8_t *present;             /* of each, for each rank: it has a gradient */
     float *before;                /* half_updates: our f32 parameters as they were */
-    uint64_t idle;                /* parts that `own` was given without a gradient, so far */
+    struct mu_sharing *sharings;  /* of those that are columns of a matrix */
+    size_t sharing_count;
+    uint64_t idle; /* parts that `own` was given without a gradient, so far */
 
     /* The step under way. */
     mu_streams gradients, updates;
@@ -87,6 +89,8 @@ struct muonium_mpi {
     size_t *grad_at;    /* per part: where its owner's stream of gradients has it */
     mu_finding *found;  /* per part, in the order of owners */
     size_t *found_at;   /* where that of a part is */
+    double *squares;    /* of the units of all parts, in the same order */
+    size_t *squares_at; /* where those of a part begin */
     bool *active;       /* per parameter: it is stepped */
     double norm;
     uint64_t skipped; /* parameters that were, in all steps */
@@ -169,6 +173,12 @@ void mu_add_change(const muonium_mpi *d, const mu_run *run, const uint16_t *chan
 
 /* Start what is ready, take what has come; `all`: until everything has. */
 muonium_status mu_move_gradients(muonium_mpi *d, bool all);
+
+/* ---- across.c ---- */
+
+/* Tell those of our parts that are columns of a matrix how to reach the others. */
+muonium_status mu_share_columns(muonium_mpi *d);
+void mu_unshare_columns(muonium_mpi *d);
 
 /* ---- verdict.c ---- */
 

@@ -114,7 +114,20 @@ muonium_status mu_cut_parameters(const muonium_optimizer *description, mu_part *
     return MUONIUM_OK;
 }
 
+size_t mu_units_of_part(const mu_part *part)
+{
+    return part->rows > 0 ? (part->col_count + part->block - 1) / part->block : 1;
+}
+
 /* ---- parts as tensors ---- */
+
+static void become_one_matrix(muonium_tensor *t)
+{
+    t->row_splits = NULL;
+    t->row_split_count = 0;
+    t->heads = 0;
+    t->layout = MUONIUM_LAYOUT_FLATTEN;
+}
 
 void mu_tensor_of_part(const mu_parameter *p, const mu_part *part, mu_part_tensor *made)
 {
@@ -142,14 +155,22 @@ void mu_tensor_of_part(const mu_parameter *p, const mu_part *part, mu_part_tenso
         t->data = data + (ptrdiff_t)first * width;
         return;
     }
+    if (part->cut == MU_CUT_COLUMNS) { /* of a dense parameter */
+        bool tall = part->rows > part->cols;
+        t->ndim = 2;
+        t->shape[0] = tall ? part->col_count : part->rows;
+        t->shape[1] = tall ? part->cols : part->col_count;
+        t->strides[0] = (ptrdiff_t)part->cols;
+        t->strides[1] = 1;
+        t->data = data + (ptrdiff_t)first * width;
+        become_one_matrix(t);
+        return;
+    }
     t->data = data + (ptrdiff_t)(first / per_index) * p->tensor.strides[0] * width;
     t->shape[0] = part->elements / per_index;
     if (part->cut == MU_CUT_LEADING) {
         t->layout = MUONIUM_LAYOUT_EXPERTS;
         return;
     }
-    t->row_splits = NULL;
-    t->row_split_count = 0;
-    t->heads = 0;
-    t->layout = MUONIUM_LAYOUT_FLATTEN;
+    become_one_matrix(t);
 }

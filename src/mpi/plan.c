@@ -47,7 +47,7 @@ static muonium_status read_options(const muonium_mpi_plan_options *given,
 typedef struct split {
     size_t most; /* pieces; 1: it stays whole */
     size_t m, n; /* oriented */
-    size_t blocks;
+    size_t block, blocks;
     mu_split_price price;
     double by_column; /* seconds of each column, on top of price.fixed */
 } split;
@@ -56,16 +56,22 @@ static muonium_status consider_split(const muonium_optimizer *description,
                                      const muonium_mpi_plan_options *options, int ranks,
                                      double share, const mu_part *part, split *s)
 {
-    const muonium_group *group = description->parameters[part->piece.parameter]->group;
+    const mu_parameter *p = description->parameters[part->piece.parameter];
+    const muonium_group *group = p->group;
+    /* NorMuon needs whole rows, and random rounding numbers elements in one run. */
+    bool whole = group->options.normuon ||
+                 (group->options.stochastic_rounding && p->tensor.dtype != MUONIUM_F32);
     *s = (split){.most = 1};
-    if (part->rows == 0 || !(part->piece.seconds > share) || ranks == 1 || !options->split) {
+    if (whole || part->rows == 0 || !(part->piece.seconds > share) || ranks == 1 ||
+        !options->split) {
         return MUONIUM_OK;
     }
     s->m = part->rows < part->cols ? part->rows : part->cols;
     s->n = part->rows < part->cols ? part->cols : part->rows;
     muonium_status status = mu_price_split(group, options, s->m, s->n, &s->price);
     if (status == MUONIUM_OK) {
-        s->blocks = (s->n + s->price.block - 1) / s->price.block;
+        s->block = part->block;
+        s->blocks = (s->n + s->block - 1) / s->block;
         s->most = s->blocks < (size_t)ranks ? s->blocks : (size_t)ranks;
         s->by_column = (part->piece.seconds - s->price.fixed) / (double)s->n;
     }
@@ -75,7 +81,7 @@ static muonium_status consider_split(const muonium_optimizer *description,
 /* The longest of so many pieces of a matrix. */
 static double longest_of(const split *s, size_t ways)
 {
-    double widest = (double)((s->blocks + ways - 1) / ways * s->price.block);
+    double widest = (double)((s->blocks + ways - 1) / ways * s->block);
     return s->price.fixed + s->by_column * widest;
 }
 
@@ -100,8 +106,8 @@ static void split_part(const mu_part *whole, const split *s, size_t ways, mu_par
 {
     bool tall = whole->rows > whole->cols;
     for (size_t k = 0; k < ways; k++) {
-        size_t from = k * s->blocks / ways * s->price.block;
-        size_t to = (k + 1) * s->blocks / ways * s->price.block;
+        size_t from = k * s->blocks / ways * s->block;
+        size_t to = (k + 1) * s->blocks / ways * s->block;
         to = to < s->n ? to : s->n;
         mu_part *part = &pieces[k];
         *part = *whole;

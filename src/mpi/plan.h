@@ -27,10 +27,11 @@ typedef struct mu_part {
     muonium_mpi_piece piece;
     mu_cut cut;
     size_t elements;
-    /* A piece that is exactly one matrix, of rows by cols; 0 if it is not. */
-    size_t rows, cols;
-    /* MU_CUT_COLUMNS: the columns of the oriented matrix, and the pieces of that matrix,
-     * which are neighbours, of which this is number `turn`. */
+    /* A piece that is exactly one matrix, of rows by cols, or some columns of it; 0 if it is
+     * not. Sums over its columns are formed by blocks of `block`. */
+    size_t rows, cols, block;
+    /* The columns of the oriented matrix; for MU_CUT_COLUMNS the pieces of that matrix, which
+     * are neighbours, of which this is number `turn`. */
     size_t first_col, col_count;
     size_t siblings, turn;
     uint64_t triangles; /* elements of sums that pass through its owner */
@@ -60,6 +61,10 @@ typedef struct mu_part_tensor {
 
 void mu_tensor_of_part(const mu_parameter *p, const mu_part *part, mu_part_tensor *made);
 
+/* Sums of squares are formed by units, which do not depend on who has which columns: blocks
+ * of columns of the oriented matrix, or all of another part. */
+size_t mu_units_of_part(const mu_part *part);
+
 /* ---- cost.c ---- */
 
 /* Seconds that all parts take. */
@@ -70,7 +75,6 @@ muonium_status mu_price_parts(const muonium_optimizer *description,
 /* What cutting an m x n matrix, m <= n, by columns would mean. */
 typedef struct mu_split_price {
     double fixed; /* seconds that do not shrink with the columns */
-    size_t block; /* columns that must stay together for the same bits */
     size_t grams; /* Gram matrices that are summed per step */
 } mu_split_price;
 

@@ -161,6 +161,9 @@ static muonium_status finish(muonium_mpi *d)
     if (d->own) {
         status = muonium_step_at(d->own, d->own_data, d->own_grads, d->own_count);
     }
+    if (d->broken) { /* while columns were being summed */
+        return mu_usable(d);
+    }
     status = mu_agree(d, status, "stepping");
     if (status == MUONIUM_OK) {
         count_step(d);

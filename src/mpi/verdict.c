@@ -33,22 +33,45 @@ static double squares_of(const float *x, size_t n)
     return total;
 }
 
+/* Those of one unit of one of our parts: columns of rows, or rows of columns. */
+static double unit_squares(const mu_part *part, const float *sum, size_t unit)
+{
+    if (part->rows == 0) {
+        return squares_of(sum, part->elements);
+    }
+    bool tall = part->rows > part->cols;
+    size_t m = tall ? part->cols : part->rows, n = part->col_count;
+    size_t first = unit * part->block, cols = n - first < part->block ? n - first : part->block;
+    double total = 0;
+    if (tall) {
+        return squares_of(sum + first * m, cols * m);
+    }
+    for (size_t row = 0; row < m; row++) {
+        total += squares_of(sum + row * n + first, cols);
+    }
+    return total;
+}
+
 static void look(void *context, size_t index, unsigned lane)
 {
     const muonium_mpi *d = context;
-    size_t part = d->own_parts[index], elements = d->plan->parts[part].elements;
+    size_t part = d->own_parts[index];
     mu_finding *f = &d->found[d->found_at[part]];
     const float *sum = d->sums[index];
     (void)lane;
-    *f = (mu_finding){.squares = 0};
+    *f = (mu_finding){.flags = 0};
+    double *squares = &d->squares[d->squares_at[part]], total = 0;
     for (int r = 0; r < d->ranks; r++) {
         f->flags |= d->present[index * (size_t)d->ranks + (size_t)r] ? MU_PRESENT : 0;
     }
     if (!(f->flags & MU_PRESENT)) {
         return;
     }
-    f->squares = squares_of(sum, elements);
-    if (isfinite(f->squares)) { /* squares of f32 do not leave the range of double */
+    for (size_t unit = 0; unit < mu_units_of_part(&d->plan->parts[part]); unit++) {
+        squares[unit] = unit_squares(&d->plan->parts[part], sum, unit);
+        total += squares[unit];
+    }
+    if (isfinite(total)) { /* squares of f32 do not leave the range of double */
         return;
     }
     f->flags |= MU_BAD;
@@ -133,12 +156,40 @@ static muonium_status judge(muonium_mpi *d)
 
 /* ---- clipping ---- */
 
+static muonium_status gather_squares(muonium_mpi *d)
+{
+    mu_window *w = &d->windows[0];
+    for (int r = 0; r < d->ranks; r++) {
+        w->receive_counts[r] = 0;
+    }
+    for (size_t i = 0; i < d->plan->count; i++) {
+        w->receive_counts[d->plan->parts[i].piece.owner] +=
+            (int)mu_units_of_part(&d->plan->parts[i]);
+    }
+    for (int r = 0, at = 0; r < d->ranks; r++) {
+        w->receive_at[r] = at;
+        at += w->receive_counts[r];
+    }
+    muonium_status status =
+        mu_mpi_ok(d,
+                  MPI_Iallgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, d->squares, w->receive_counts,
+                                  w->receive_at, MPI_DOUBLE, d->comm, &w->request),
+                  what);
+    return status == MUONIUM_OK ? mu_wait(d, &w->request, what) : status;
+}
+
 static muonium_status find_norm(muonium_mpi *d, double *norm)
 {
     double sum = 0;
+    muonium_status status = gather_squares(d);
+    if (status != MUONIUM_OK) {
+        return status;
+    }
     for (size_t i = 0; i < d->plan->count; i++) {
-        if (d->active[d->plan->parts[i].piece.parameter]) {
-            sum += d->found[d->found_at[i]].squares;
+        const double *squares = &d->squares[d->squares_at[i]];
+        size_t units = mu_units_of_part(&d->plan->parts[i]);
+        for (size_t k = 0; d->active[d->plan->parts[i].piece.parameter] && k < units; k++) {
+            sum += squares[k];
         }
     }
     *norm = sqrt(sum);

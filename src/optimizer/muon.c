@@ -28,7 +28,7 @@ static float *direction_at(const batch *b, size_t i)
 /* Two numbers per row: the sum of squares and the largest magnitude. */
 static double *row_stats_at(const batch *b, size_t i)
 {
-    return b->schedule->row_stats + 2 * i * b->of->n;
+    return b->schedule->row_stats + 2 * i * b->of->longer;
 }
 
 /* ---- gather ---- */
@@ -74,6 +74,30 @@ static void gather_half(const mu_schedule *schedule, const mu_parameter *p, cons
     schedule->elementwise->direction(step, g, m, d, piece->count);
 }
 
+/* The matrix that a place belongs to, as its parameter has it: more than lies here if others
+ * have columns of it. */
+static void whole_of(const mu_parameter *p, const mu_matrix_place *place, size_t *rows,
+                     size_t *cols)
+{
+    *rows = p->across ? p->across->rows : place->rows;
+    *cols = p->across ? p->across->cols : place->cols;
+}
+
+static bool is_tall(const mu_parameter *p, const mu_matrix_place *place)
+{
+    size_t rows, cols;
+    whole_of(p, place, &rows, &cols);
+    return rows > cols;
+}
+
+/* How far the next piece of a row may go: not beyond a block of columns, so that sums are the
+ * same whoever has which blocks. */
+static size_t piece_limit(const batch *b, bool tall, size_t done)
+{
+    size_t left = b->of->block - done % b->of->block;
+    return tall || left > MU_PIECE ? MU_PIECE : left;
+}
+
 static void gather_rows(void *context, size_t index, unsigned lane)
 {
     const batch *b = context;
@@ -85,7 +109,7 @@ static void gather_rows(void *context, size_t index, unsigned lane)
     mu_matrix_place place = mu_matrix_at(&p->matrices, member->index);
     mu_momentum_step step = momentum_of(p);
     float g_buffer[MU_PIECE], m_buffer[MU_PIECE];
-    bool half = p->group->options.state_dtype != MUONIUM_F32;
+    bool half = p->group->options.state_dtype != MUONIUM_F32, tall = is_tall(p, &place);
     for (size_t row = first; row < first + ROWS_PER_TASK && row < place.rows; row++) {
         mu_offset base = mu_walk_to(&p->matrices.rows, place.first_row + row);
         base.data += place.base.data;
@@ -93,8 +117,10 @@ static void gather_rows(void *context, size_t index, unsigned lane)
         base.state += place.base.state;
         float *d = direction_at(b, i) + row * place.cols;
         double sum = 0, largest = 0;
-        for (size_t done = 0; done < place.cols;) {
-            mu_piece piece = mu_piece_at(p, base, &p->matrices.cols, done, MU_PIECE);
+        size_t number = 0;
+        for (size_t done = 0; done < place.cols; number++) {
+            mu_piece piece =
+                mu_piece_at(p, base, &p->matrices.cols, done, piece_limit(b, tall, done));
             const float *g = mu_load_grad(schedule, p, &piece, g_buffer);
             if (half) {
                 gather_half(schedule, p, &piece, &step, g, d + done);
@@ -105,6 +131,9 @@ static void gather_rows(void *context, size_t index, unsigned lane)
             }
             mu_row_stats stats = schedule->kernel->row_stats(d + done, piece.count, 1);
             sum += stats.sum_squares;
+            if (p->across && !tall) {
+                ((double *)p->across->memory)[number * place.rows + row] = stats.sum_squares;
+            }
             largest = stats.largest <= largest ? largest : stats.largest; /* NaN stays */
             done += piece.count;
         }
@@ -121,6 +150,36 @@ static mu_survey survey_rows(const double *stats, size_t rows)
         sum += stats[2 * row];
         largest = stats[2 * row + 1] <= largest ? largest : stats[2 * row + 1];
     }
+    return mu_survey_of(largest, sum);
+}
+
+/* The same with columns elsewhere: rows that go on there, or rows that follow there. */
+static mu_survey survey_across(const batch *b, size_t i, const mu_matrix_place *place)
+{
+    const mu_across *across = b->of->across;
+    double *stats = row_stats_at(b, i), *memory = across->memory, largest = 0, sum = 0;
+    for (size_t row = 0; row < place->rows; row++) {
+        largest = stats[2 * row + 1] <= largest ? largest : stats[2 * row + 1];
+    }
+    if (across->rows > across->cols) {
+        for (size_t row = 0; row < place->rows; row++) {
+            memory[row] = stats[2 * row];
+        }
+        across->combine(across->context, MU_ACROSS_SUM, MUONIUM_F64, memory, place->rows, 1, &sum);
+    } else {
+        size_t pieces = 0;
+        for (size_t done = 0; done < place->cols; pieces++) {
+            size_t piece = piece_limit(b, false, done), left = place->cols - done;
+            done += piece < left ? piece : left;
+        }
+        double *total = memory + pieces * place->rows;
+        across->combine(across->context, MU_ACROSS_SUM, MUONIUM_F64, memory, pieces, place->rows,
+                        total);
+        for (size_t row = 0; row < place->rows; row++) {
+            sum += total[row];
+        }
+    }
+    across->combine(across->context, MU_ACROSS_LARGEST, MUONIUM_F64, &largest, 1, 1, &largest);
     return mu_survey_of(largest, sum);
 }
 
@@ -175,7 +234,9 @@ static void apply_rows(void *context, size_t index, unsigned lane)
         return;
     }
     mu_matrix_place place = mu_matrix_at(&p->matrices, member->index);
-    double rate = o->lr * mu_scale_of(o, place.rows, place.cols);
+    size_t rows, cols;
+    whole_of(p, &place, &rows, &cols);
+    double rate = o->lr * mu_scale_of(o, rows, cols);
     if (o->spatial_normalize) {
         rate /= sqrt((double)p->matrices.positions);
     }
@@ -208,39 +269,47 @@ static void orient(const batch *b, size_t i)
     const mu_schedule *schedule = b->schedule;
     const mu_member *member = &schedule->batch[i];
     mu_matrix_place place = mu_matrix_at(&member->parameter->matrices, member->index);
-    bool tall = place.rows > place.cols;
+    bool tall = is_tall(member->parameter, &place);
     schedule->oriented[i] = (mu_oriented){
         .data = (char *)direction_at(b, i),
         .dtype = MUONIUM_F32,
         .row_stride = tall ? 1 : (ptrdiff_t)place.cols,
         .col_stride = tall ? (ptrdiff_t)place.cols : 1,
     };
-    schedule->surveys[i] = survey_rows(row_stats_at(b, i), place.rows);
+    schedule->surveys[i] =
+        b->of->across ? survey_across(b, i, &place) : survey_rows(row_stats_at(b, i), place.rows);
     schedule->certificates[i] = (muonium_certificate){.outcome = MUONIUM_ORTHOGONALIZED};
 }
 
 static void count_outcome(muonium_optimizer *optimizer, const mu_member *member,
                           const muonium_certificate *certificate)
 {
+    const mu_across *across = member->parameter->across;
+    member->parameter->certificates[member->index] = *certificate;
+    member->parameter->certified = true;
+    if (across && !across->first) {
+        return; /* whoever has the first columns counts the matrix */
+    }
     muonium_counters *counters = &optimizer->counters;
     counters->matrices += certificate->outcome == MUONIUM_ORTHOGONALIZED;
     counters->zero += certificate->outcome == MUONIUM_ZERO;
     counters->skipped += certificate->outcome == MUONIUM_SKIPPED;
     counters->rescued += (uint64_t)certificate->rescued;
-    member->parameter->certificates[member->index] = *certificate;
-    member->parameter->certified = true;
 }
 
 static void run_batch(muonium_optimizer *optimizer, const mu_class *of, size_t count)
 {
     mu_schedule *schedule = optimizer->schedule;
-    batch b = {schedule, of, count, (of->n + ROWS_PER_TASK - 1) / ROWS_PER_TASK};
+    batch b = {schedule, of, count, (of->longer + ROWS_PER_TASK - 1) / ROWS_PER_TASK};
     unsigned lanes = mu_pool_lanes();
     mu_pool_run(gather_rows, &b, count * b.row_tasks, lanes);
     for (size_t i = 0; i < count; i++) {
         orient(&b, i);
     }
-    if (!optimizer->identity) {
+    if (of->across) {
+        mu_plan_run_across(of->plan, schedule->oriented, schedule->surveys, of->across,
+                           schedule->workspace, schedule->certificates);
+    } else if (!optimizer->identity) {
         mu_plan_run(of->plan, count, schedule->oriented, schedule->surveys, schedule->workspace,
                     schedule->certificates);
     }

@@ -16,6 +16,7 @@
 #include "base/base.h"
 #include "matmul/kernel.h"
 #include "optimizer/elementwise.h"
+#include "orthogonalize/across.h"
 
 /* ---- options.c ---- */
 
@@ -128,6 +129,7 @@ typedef struct mu_parameter {
      * element on; a whole parameter's are its own. */
     uint64_t random_key;
     uint64_t random_first;
+    const mu_across *across; /* it is some columns of one matrix; else NULL */
     /* State, dense and row-major; NULL where not used. */
     void *momentum; /* of options.state_dtype */
     float *exp_avg; /* AdamW */

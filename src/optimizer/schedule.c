@@ -21,25 +21,32 @@ size_t mu_direction_size(size_t rows, size_t cols)
 static void oriented_shape(const mu_parameter *p, size_t index, size_t *m, size_t *n)
 {
     mu_matrix_place place = mu_matrix_at(&p->matrices, index);
+    if (p->across) {
+        bool tall = p->across->rows > p->across->cols;
+        *m = tall ? place.cols : place.rows;
+        *n = tall ? place.rows : place.cols;
+        return;
+    }
     *m = place.rows < place.cols ? place.rows : place.cols;
     *n = place.rows < place.cols ? place.cols : place.rows;
 }
 
-static bool same_class(const mu_class *c, const muonium_group *group, size_t m, size_t n)
+static bool same_class(const mu_class *c, const mu_parameter *p, size_t m, size_t n)
 {
-    return c->group == group && c->m == m && c->n == n;
+    return c->group == p->group && c->m == m && c->n == n && c->across == p->across;
 }
 
 /* Find or, the second time, count members of the class of a matrix. */
-static mu_class *class_of(mu_schedule *schedule, muonium_group *group, size_t m, size_t n)
+static mu_class *class_of(mu_schedule *schedule, const mu_parameter *p, size_t m, size_t n)
 {
     for (size_t c = schedule->class_count; c-- > 0;) { /* the last is the likeliest */
-        if (same_class(&schedule->classes[c], group, m, n)) {
+        if (same_class(&schedule->classes[c], p, m, n)) {
             return &schedule->classes[c];
         }
     }
     mu_class *made = &schedule->classes[schedule->class_count++];
-    *made = (mu_class){.m = m, .n = n, .group = group};
+    *made =
+        (mu_class){.m = m, .n = n, .longer = m > n ? m : n, .across = p->across, .group = p->group};
     return made;
 }
 
@@ -76,7 +83,7 @@ static void classify(const muonium_optimizer *optimizer, mu_schedule *schedule)
             for (size_t k = 0; p->muon && k < p->matrices.count; k++) {
                 size_t m, n;
                 oriented_shape(p, k, &m, &n);
-                mu_class *c = class_of(schedule, p->group, m, n);
+                mu_class *c = class_of(schedule, p, m, n);
                 if (pass == 1) {
                     c->members[c->count] = (mu_member){p, k};
                 }
@@ -112,8 +119,18 @@ static muonium_status plan_class(mu_class *c, size_t capacity)
         options.nonfinite = MUONIUM_NONFINITE_SKIP;
     }
     muonium_plan *plan;
-    status = muonium_plan_create((muonium_shape){capacity, c->m, c->n}, &options, &plan);
+    const mu_across *across = c->across;
+    size_t n = !across ? c->n : across->rows > across->cols ? across->rows : across->cols;
+    status = muonium_plan_create((muonium_shape){capacity, c->m, n}, &options, &plan);
     if (status != MUONIUM_OK) {
+        return status;
+    }
+    c->block = mu_block_columns(plan->kernel, n);
+    if (across) {
+        status = mu_plan_narrow(plan, c->n);
+    }
+    if (status != MUONIUM_OK) {
+        muonium_plan_destroy(plan);
         return status;
     }
     muonium_plan_info info;
@@ -144,7 +161,7 @@ static layout lay_out(const mu_class *c)
     layout l = {0};
     l.directions = reserve(&l.bytes, c->capacity * mu_direction_size(c->m, c->n), sizeof(float));
     l.workspace = reserve(&l.bytes, c->workspace, 1);
-    l.row_stats = reserve(&l.bytes, 2 * c->capacity * c->n, sizeof(double));
+    l.row_stats = reserve(&l.bytes, 2 * c->capacity * c->longer, sizeof(double));
     l.surveys = reserve(&l.bytes, c->capacity, sizeof(mu_survey));
     l.batch = reserve(&l.bytes, c->capacity, sizeof(mu_member));
     l.oriented = reserve(&l.bytes, c->capacity, sizeof(mu_oriented));
@@ -170,7 +187,7 @@ void mu_schedule_use(mu_schedule *schedule, const mu_class *of)
  * planned, hence the search. */
 static muonium_status plan_within(mu_class *c, size_t bound)
 {
-    size_t each = mu_direction_size(c->m, c->n) * sizeof(float) + 2 * c->n * sizeof(double);
+    size_t each = mu_direction_size(c->m, c->n) * sizeof(float) + 2 * c->longer * sizeof(double);
     size_t fit = (bound - c->workspace) / each;
     size_t capacity = fit < c->count ? fit : c->count;
     muonium_status status = MUONIUM_OK;

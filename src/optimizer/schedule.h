@@ -18,7 +18,10 @@ typedef struct mu_member {
 /* Matrices of one oriented shape and one group: (1280, 512) and (512, 1280) are of the
  * same class. */
 typedef struct mu_class {
-    size_t m, n; /* oriented */
+    size_t m, n;             /* oriented */
+    size_t block;            /* of columns, by which sums over a row are formed */
+    size_t longer;           /* side, of what lies here */
+    const mu_across *across; /* of a class of its own, or NULL */
     muonium_group *group;
     muonium_plan *plan; /* for up to `capacity` matrices at a time */
     size_t capacity;

@@ -187,6 +187,7 @@ typedef struct execution {
     size_t count;
     const muonium_view *in, *out; /* the caller's arrays, or */
     const mu_oriented *matrices;  /* matrices to be worked on in place */
+    const mu_across *across;      /* who has their other columns, or NULL */
     mu_survey *found;             /* not NULL: survey only, into this */
     const mu_survey *surveys;
     char *memory;
@@ -198,6 +199,7 @@ static void process(const execution *e, size_t b, char *memory, unsigned threads
     mu_oriented in = e->matrices ? e->matrices[b] : orient(e->plan, e->in, b);
     mu_oriented out = e->matrices ? in : orient(e->plan, e->out, b);
     mu_iteration it = begin(e->plan, in, out, memory, threads);
+    it.across = e->across;
     if (e->found) {
         e->found[b] = mu_survey_matrix(&it);
         return;
@@ -243,6 +245,20 @@ void mu_plan_run(const muonium_plan *plan, size_t count, const mu_oriented *matr
                    .surveys = surveys,
                    .memory = (char *)workspace + survey_bytes(plan),
                    .certificates = certificates};
+    process_all(&e);
+}
+
+void mu_plan_run_across(const muonium_plan *plan, const mu_oriented *matrix,
+                        const mu_survey *survey, const mu_across *across, void *workspace,
+                        muonium_certificate *certificate)
+{
+    execution e = {.plan = plan,
+                   .count = 1,
+                   .matrices = matrix,
+                   .across = across,
+                   .surveys = survey,
+                   .memory = (char *)workspace + survey_bytes(plan),
+                   .certificates = certificate};
     process_all(&e);
 }
 

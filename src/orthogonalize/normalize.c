@@ -247,7 +247,7 @@ void mu_normalize(mu_iteration *it, const mu_survey *survey)
     double eps = ldexp(options->eps, -survey->exponent);
     double norm = sqrt(survey->sum_squares);
     if (normalization != MUONIUM_NORM_FROBENIUS) {
-        mu_gram(&it->with, plan->m, plan->n, &it->x, it->square[0], plan->ldr);
+        mu_gram_of_x(it);
         it->has_gram = true;
         if (normalization == MUONIUM_NORM_AOL) {
             normalize_rows(it, eps, survey->exponent);

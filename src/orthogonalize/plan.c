@@ -150,6 +150,13 @@ static muonium_status size_workspace(muonium_plan *plan)
     return MUONIUM_OK;
 }
 
+muonium_status mu_plan_narrow(muonium_plan *plan, size_t columns)
+{
+    plan->n = columns;
+    plan->ldx = mu_leading(plan->kernel, columns);
+    return size_workspace(plan);
+}
+
 static double unit_of(muonium_dtype precision)
 {
     switch (precision) {

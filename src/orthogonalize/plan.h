@@ -15,6 +15,7 @@
 
 #include "coefficients/direct.h"
 #include "matmul/matmul.h"
+#include "orthogonalize/across.h"
 
 enum { MU_MAX_SQUARES = MU_MAX_PRODUCTS + 4 };
 
@@ -73,8 +74,9 @@ struct mu_iteration {
     const muonium_plan *plan;
     mu_matmul with;
     mu_oriented in, out;
-    mu_operand x; /* the current X: first the caller's matrix and a factor, then `own` */
-    void *own;    /* m x n, rows ldx apart */
+    const mu_across *across; /* NULL, or who has the other columns */
+    mu_operand x;            /* the current X: first the caller's matrix and a factor, then `own` */
+    void *own;               /* m x n, rows ldx apart */
     void *square[MU_MAX_SQUARES]; /* m x m, rows ldr apart; [0] is R */
     double *row_sums;             /* 2 m doubles */
     double ceiling;               /* no singular value of X exceeds it; infinity: unknown */
@@ -94,6 +96,14 @@ muonium_status mu_check_direct(const muonium_plan_options *options);
 /* restarts.c: before which steps the Gram form must start afresh from X so that
  * rounding of relative size `unit` does no more harm than in the standard form. */
 void mu_choose_restarts(const double (*table)[3], int steps, double unit, bool *restart);
+
+/* across.c: R = X X^T, all columns counted; and row_sums, those of all columns. */
+void mu_gram_of_x(mu_iteration *it);
+void mu_add_row_sums(mu_iteration *it);
+
+/* plan.c: turn a plan for one matrix into one for `columns` of its columns: all that
+ * depends on the shape is that of the whole but for sizes in memory. */
+muonium_status mu_plan_narrow(muonium_plan *plan, size_t columns);
 
 /* survey.c */
 mu_survey mu_survey_matrix(const mu_iteration *it);
@@ -154,6 +164,11 @@ void mu_scale_rows(mu_iteration *it, void *matrix, size_t rows, size_t n, size_t
  * filled, by options.nonfinite. */
 void mu_plan_run(const muonium_plan *plan, size_t count, const mu_oriented *matrices,
                  const mu_survey *surveys, void *workspace, muonium_certificate *certificates);
+
+/* The same for one matrix, of whose columns others may lie elsewhere. */
+void mu_plan_run_across(const muonium_plan *plan, const mu_oriented *matrix,
+                        const mu_survey *survey, const mu_across *across, void *workspace,
+                        muonium_certificate *certificate);
 
 /* A survey from its parts: the largest magnitude, NaN or infinite if any element is, and
  * the sum of squares of f32 elements. */

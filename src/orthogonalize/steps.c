@@ -174,7 +174,7 @@ void mu_take_gram(mu_iteration *it)
 {
     const muonium_plan *plan = it->plan;
     if (!it->has_gram) {
-        mu_gram(&it->with, plan->m, plan->n, &it->x, it->square[0], plan->ldr);
+        mu_gram_of_x(it);
         round_rows(it, it->square[0], plan->m, plan->ldr);
     }
     it->has_gram = false;

@@ -13,7 +13,7 @@ static int rank, ranks, failures;
 
 /* ---- bytes, counted where MPI is called ---- */
 
-static uint64_t gradient_bytes, update_bytes;
+static uint64_t gradient_bytes, update_bytes, sent_bytes;
 static bool small_only; /* no call may be given more than a small chunk */
 
 int MPI_Ialltoallv(const void *send, const int *send_counts, const int *send_at,
@@ -48,6 +48,13 @@ int MPI_Iallgatherv(const void *send, int send_count, MPI_Datatype send_type, vo
     }
     return PMPI_Iallgatherv(send, send_count, send_type, receive, receive_counts, receive_at,
                             receive_type, comm, request);
+}
+
+int MPI_Isend(const void *data, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm,
+              MPI_Request *request)
+{
+    sent_bytes += (uint64_t)count; /* of bytes, wherever it matters */
+    return PMPI_Isend(data, count, type, to, tag, comm, request);
 }
 
 /* ---- checks ---- */
@@ -173,6 +180,21 @@ static void case_equal(void)
 
 /* ---- matrices cut by columns ---- */
 
+/* A rank passes on each triangle at most twice, and little else. */
+static void check_triangles(muonium_mpi *dist, model *m)
+{
+    muonium_mpi_share share = {0};
+    CHECK_OK(muonium_mpi_plan_share(muonium_mpi_plan_of(dist), rank, &share));
+    model_gradients(m, rank, 1);
+    sent_bytes = 0;
+    CHECK_OK(muonium_mpi_step(dist));
+    uint64_t most = share.triangles * sizeof(float), sums = 2 * (2 * 40 + 2) * sizeof(double);
+    CHECK(sent_bytes <= most + sums, "%llu of %llu", (unsigned long long)sent_bytes,
+          (unsigned long long)most);
+    CHECK(share.triangles == 0 || 2 * sent_bytes >= most, "%llu of %llu",
+          (unsigned long long)sent_bytes, (unsigned long long)most);
+}
+
 static void case_split(void)
 {
     const struct {
@@ -192,6 +214,7 @@ static void case_split(void)
             muonium_mpi *dist = create_on(MPI_COMM_WORLD, &m, &o);
             CHECK_OK(muonium_mpi_plan_describe(muonium_mpi_plan_of(dist), &info));
             CHECK(info.split == 1, "%zu", info.split);
+            check_triangles(dist, &m);
             muonium_mpi_destroy(dist);
             model_free(&m);
         }
@@ -460,6 +483,14 @@ static void run(const char *name, const char *path)
         case_misuse();
     } else if (strcmp(name, "save") == 0) {
         case_save(path, MODEL_NORMUON);
+    } else if (strcmp(name, "save-wide") == 0) {
+        case_save(path, MODEL_WIDE);
+    } else if (strcmp(name, "save-tall") == 0) {
+        case_save(path, MODEL_TALL);
+    } else if (strncmp(name, "resume-wide", 11) == 0) {
+        case_resume(path, atoi(name + 11), MODEL_WIDE);
+    } else if (strncmp(name, "resume-tall", 11) == 0) {
+        case_resume(path, atoi(name + 11), MODEL_TALL);
     } else if (strncmp(name, "resume", 6) == 0) {
         case_resume(path, atoi(name + 6), MODEL_NORMUON);
     } else {

@@ -124,6 +124,10 @@ void model_make(model *m, model_kind kind, bool description)
     options.lr = 0.02;
     options.weight_decay = 0.1;
     options.normuon = kind == MODEL_NORMUON;
+    if (kind == MODEL_WIDE) { /* two Gram matrices a step, one of them for the norm */
+        options.form = MUONIUM_FORM_GRAM;
+        options.normalization = MUONIUM_NORM_SCHATTEN;
+    }
     check(description ? muonium_create_description(&options, &m->optimizer)
                       : muonium_create(&options, &m->optimizer));
     options.lr = 0.01;

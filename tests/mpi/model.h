@@ -17,8 +17,8 @@ typedef struct model {
     size_t elements[MODEL_PARAMETERS];
 } model;
 
-/* Which model: each has all layouts, types and routes, unless it is SPLIT, which has one
- * matrix that is worth cutting by columns. */
+/* Which model: the first two have all layouts, types and routes, the others one matrix that
+ * is worth cutting by columns. */
 typedef enum model_kind { MODEL_MIXED, MODEL_NORMUON, MODEL_WIDE, MODEL_TALL } model_kind;
 
 /* The same parameters on every rank and in every process. */

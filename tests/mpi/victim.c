@@ -69,7 +69,7 @@ int MPI_Iallgatherv(const void *send, int send_count, MPI_Datatype send_type, vo
 int MPI_Isend(const void *data, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm,
               MPI_Request *request)
 {
-    if (in_phase("save")) {
+    if (in_phase("save") || in_phase("columns")) {
         fall();
     }
     return PMPI_Isend(data, count, type, to, tag, comm, request);
@@ -135,7 +135,7 @@ int main(int argc, char **argv)
     MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    model_make(&m, MODEL_MIXED, true);
+    model_make(&m, in_phase("columns") ? MODEL_WIDE : MODEL_MIXED, true);
     muonium_status status = live(&m, argv[4], &begin);
     double took = now() - begin;
     snprintf(name, sizeof name, "rank %d did not", victim);

@@ -1,0 +1,213 @@
+/*
+ * across.c: sums over the columns of a matrix that several ranks share. They pass along the
+ * ranks in the order of columns: each adds its blocks onto what comes, in order, and passes
+ * the sum on; from the last rank the result comes back the same way. Segment follows
+ * segment, so that all ranks are at work at once. Every rank sends the array twice at most,
+ * as an all-reduce would, and the sum is that of one process, bit for bit.
+ */
+#include "mpi/distributed.h"
+
+#include <string.h>
+
+#include "optimizer/schedule.h"
+
+enum { SEGMENT = 1 << 18, ACROSS_TAG = 9 }; /* bytes at a time */
+
+/* One of our shares. */
+struct mu_sharing {
+    mu_across across;
+    muonium_mpi *d;
+    int before, after; /* ranks that have the columns before and after ours; -1 if none */
+    MPI_Request *requests;
+    char *memory; /* of the sum, while it travels */
+};
+
+typedef struct mu_sharing sharing;
+
+static const char what[] = "summing over the columns of a matrix";
+
+/* ---- arithmetic ---- */
+
+#define ADD_ALL(type)                                                                              \
+    do {                                                                                           \
+        type *sum = to;                                                                            \
+        const type *part = from;                                                                   \
+        for (size_t i = 0; i < count; i++) {                                                       \
+            sum[i] += part[i];                                                                     \
+        }                                                                                          \
+    } while (0)
+
+/* to = to combined with from. */
+static void combine_one(mu_across_operation operation, muonium_dtype type, void *to,
+                        const void *from, size_t count)
+{
+    if (operation == MU_ACROSS_LARGEST) { /* of f64; NaN stays */
+        double *largest = to;
+        const double *values = from;
+        for (size_t i = 0; i < count; i++) {
+            bool stays = largest[i] >= values[i] || largest[i] != largest[i];
+            largest[i] = stays ? largest[i] : values[i];
+        }
+    } else if (type == MUONIUM_F32) {
+        ADD_ALL(float);
+    } else {
+        ADD_ALL(double);
+    }
+}
+
+/* ---- passing ---- */
+
+static muonium_status receive(muonium_mpi *d, void *data, size_t bytes, int from)
+{
+    MPI_Request request;
+    muonium_status status = mu_mpi_ok(
+        d, MPI_Irecv(data, (int)bytes, MPI_BYTE, from, ACROSS_TAG, d->comm, &request), what);
+    return status == MUONIUM_OK ? mu_wait(d, &request, what) : status;
+}
+
+static muonium_status send(muonium_mpi *d, void *data, size_t bytes, int to, MPI_Request *request)
+{
+    return mu_mpi_ok(d, MPI_Isend(data, (int)bytes, MPI_BYTE, to, ACROSS_TAG, d->comm, request),
+                     what);
+}
+
+/* One array of `parts` on its way. */
+typedef struct journey {
+    const sharing *s;
+    mu_across_operation operation;
+    muonium_dtype type;
+    const char *parts;
+    size_t part_count, bytes; /* of each part */
+} journey;
+
+static muonium_status go_on(const journey *j, size_t at, size_t bytes, MPI_Request *request)
+{
+    const sharing *s = j->s;
+    char *sum = s->memory + at;
+    size_t first = 0, count = bytes / muonium_dtype_size(j->type);
+    muonium_status status = MUONIUM_OK;
+    if (s->before >= 0) {
+        status = receive(s->d, sum, bytes, s->before);
+    } else {
+        memcpy(sum, j->parts + at, bytes);
+        first = 1;
+    }
+    for (size_t k = first; status == MUONIUM_OK && k < j->part_count; k++) {
+        combine_one(j->operation, j->type, sum, j->parts + k * j->bytes + at, count);
+    }
+    return status == MUONIUM_OK && s->after >= 0 ? send(s->d, sum, bytes, s->after, request)
+                                                 : status;
+}
+
+static muonium_status come_back(const journey *j, size_t at, size_t bytes, MPI_Request *request)
+{
+    const sharing *s = j->s;
+    muonium_status status = MUONIUM_OK;
+    if (s->after >= 0) {
+        status = mu_wait(s->d, request, what); /* it is out of the way */
+        if (status == MUONIUM_OK) {
+            status = receive(s->d, s->memory + at, bytes, s->after);
+        }
+    }
+    return status == MUONIUM_OK && s->before >= 0
+               ? send(s->d, s->memory + at, bytes, s->before, request)
+               : status;
+}
+
+static muonium_status pass_along(const journey *j)
+{
+    const sharing *s = j->s;
+    muonium_status status = MUONIUM_OK;
+    for (int way = 0; way < 3; way++) {
+        for (size_t at = 0; status == MUONIUM_OK && at < j->bytes; at += SEGMENT) {
+            size_t bytes = j->bytes - at < SEGMENT ? j->bytes - at : SEGMENT;
+            MPI_Request *request = &s->requests[at / SEGMENT];
+            if (way == 0) {
+                status = go_on(j, at, bytes, request);
+            } else if (way == 1) {
+                status = come_back(j, at, bytes, request);
+            } else if (s->before >= 0) {
+                status = mu_wait(s->d, request, what);
+            }
+        }
+    }
+    return status;
+}
+
+static void combine(void *context, mu_across_operation operation, muonium_dtype type,
+                    const void *parts, size_t part_count, size_t count, void *result)
+{
+    const sharing *s = context;
+    journey j = {s, operation, type, parts, part_count, count * muonium_dtype_size(type)};
+    if (!s->d->broken) {
+        pass_along(&j); /* what failed is known to whoever asks mu_usable */
+    }
+    memcpy(result, s->memory, j.bytes);
+}
+
+/* ---- making ---- */
+
+static muonium_status make_sharing(muonium_mpi *d, size_t own, sharing *s)
+{
+    const mu_part *part = &d->plan->parts[d->own_parts[own]];
+    mu_parameter *p = d->own->parameters[own];
+    size_t m = part->rows < part->cols ? part->rows : part->cols;
+    muonium_dtype precision = p->group->options.precision;
+    const mu_kernel *kernel = NULL;
+    muonium_status status =
+        mu_kernel_choose(precision == MUONIUM_F64 ? MUONIUM_F64 : MUONIUM_F32, &kernel);
+    if (status != MUONIUM_OK) {
+        return status;
+    }
+    size_t block = part->block;
+    size_t longest = m * (m + 1) / 2 * muonium_dtype_size(kernel->type) + m * sizeof(double);
+    *s = (sharing){
+        .across = {.rows = part->rows,
+                   .cols = part->cols,
+                   .first = part->turn == 0,
+                   .block = block,
+                   .memory = mu_alloc(mu_across_bytes(m, part->col_count, block, precision)),
+                   .combine = combine,
+                   .context = s},
+        .d = d,
+        .before = part->turn > 0 ? part[-1].piece.owner : -1,
+        .after = part->turn + 1 < part->siblings ? part[1].piece.owner : -1,
+        .requests = mu_alloc((longest / SEGMENT + 1) * sizeof(MPI_Request)),
+        .memory = mu_alloc(longest),
+    };
+    p->across = &s->across;
+    if (!s->across.memory || !s->requests || !s->memory) {
+        return mu_fail(MUONIUM_NO_MEMORY, "no memory for the shared columns of %s",
+                       d->description->parameters[part->piece.parameter]->name);
+    }
+    return MUONIUM_OK;
+}
+
+muonium_status mu_share_columns(muonium_mpi *d)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < d->own_count; i++) {
+        count += d->plan->parts[d->own_parts[i]].cut == MU_CUT_COLUMNS;
+    }
+    d->sharings = mu_alloc_zeroed(count * sizeof *d->sharings);
+    if (!d->sharings) {
+        return mu_fail(MUONIUM_NO_MEMORY, "no memory for %zu shared matrices", count);
+    }
+    muonium_status status = MUONIUM_OK;
+    for (size_t i = 0; status == MUONIUM_OK && i < d->own_count; i++) {
+        if (d->plan->parts[d->own_parts[i]].cut == MU_CUT_COLUMNS) {
+            status = make_sharing(d, i, &d->sharings[d->sharing_count++]);
+        }
+    }
+    return status;
+}
+
+void mu_unshare_columns(muonium_mpi *d)
+{
+    for (size_t i = 0; i < d->sharing_count; i++) {
+        mu_free(d->sharings[i].across.memory);
+        mu_free(d->sharings[i].requests);
+        mu_free(d->sharings[i].memory);
+    }
+    mu_free(d->sharings);
+}
