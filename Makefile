@@ -6,6 +6,7 @@
 #   JOBS         parallel compilers and tests          (one per processor)
 #   FUZZ_SECONDS how long `make fuzz` runs each target (60)
 #   COVERAGE_FLAGS thresholds of `make coverage`, as "--library 92 --checkpoint 96"
+#   VALGRIND_FLAGS short: the quickest tests alone
 #   PYTHON       the Python of `make python`           (python3)
 #   CMAKE_FLAGS  more options, as -DMUONIUM_BLAS=ON
 #   CTEST_FLAGS  which tests to run, as -R pool
@@ -17,6 +18,7 @@ PREFIX ?= /usr/local
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 FUZZ_SECONDS ?= 60
 COVERAGE_FLAGS ?=
+VALGRIND_FLAGS ?=
 PYTHON ?= python3
 CMAKE_FLAGS ?=
 CTEST_FLAGS ?=
@@ -33,7 +35,7 @@ SANITIZED = -DMUONIUM_TESTS=ON -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS=-O1
 # addresses widely; where the system allows it, that is switched off for the tests.
 FIXED_ADDRESSES = $$(setarch -R true 2>/dev/null && echo setarch -R)
 
-.PHONY: all demo bench test sanitize fuzz coverage python install format clean help
+.PHONY: all demo bench test sanitize valgrind fuzz coverage python install format clean help
 .NOTPARALLEL:
 
 all: ## Build the library and the command into build/ (the default)
@@ -62,6 +64,12 @@ sanitize: ## Run the tests under the address, undefined-behaviour and thread san
 	@$(CMAKE) --build build-tsan -j$(JOBS)
 	@cd build-tsan && $(FIXED_ADDRESSES) $(CTEST) -L threads
 
+valgrind: ## Run the quick C tests under valgrind; VALGRIND_FLAGS=short the quickest
+	@tools/install-deps valgrind
+	@$(CONFIGURE) -B build-valgrind -DMUONIUM_TESTS=ON -DCMAKE_BUILD_TYPE=RelWithDebInfo
+	@$(CMAKE) --build build-valgrind -j$(JOBS)
+	@tools/valgrind build-valgrind $(VALGRIND_FLAGS)
+
 fuzz: ## Feed the parsers random files for FUZZ_SECONDS each
 	@tools/install-deps fuzz
 	@CC=clang $(CONFIGURE) -B build-fuzz -DMUONIUM_FUZZ=ON -DMUONIUM_SANITIZE=address,undefined
@@ -75,7 +83,7 @@ coverage: ## Tell which lines and branches the tests execute; COVERAGE_FLAGS set
 	@$(CONFIGURE) -B build-coverage -DMUONIUM_TESTS=ON -DCMAKE_BUILD_TYPE=Debug -DMUONIUM_COVERAGE=ON
 	@$(CMAKE) --build build-coverage -j$(JOBS)
 	@find build-coverage -name '*.gcda' -delete
-	@cd build-coverage && $(CTEST) -R '^test_[a-z0-9_]+$$|^test_cli.*\.py$$'
+	@cd build-coverage && $(CTEST) -R '^test_[a-z0-9_]+$$|^faults|^test_cli.*\.py$$'
 	@tools/coverage build-coverage $(COVERAGE_FLAGS)
 
 python: all ## Make the Python package importable from the checkout
@@ -89,7 +97,7 @@ format: ## Format all C files in place
 	@tools/format
 
 clean: ## Remove all build directories
-	rm -rf $(BUILD) build-asan build-tsan build-fuzz build-coverage build-ci
+	rm -rf $(BUILD) build-asan build-tsan build-valgrind build-fuzz build-coverage build-ci
 
 help: ## List these targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20

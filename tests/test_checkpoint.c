@@ -108,7 +108,7 @@ static int run_leg(void *context)
 {
     const leg *l = context;
     muonium_options options = configure(l->config);
-    model m;
+    model m = {.optimizer = NULL};
     bool good = muonium_set_threads(l->threads) == MUONIUM_OK &&
                 model_create(&m, &options, 0, MODEL_PARAMETERS) == MUONIUM_OK;
     if (good && l->load) {
@@ -120,6 +120,7 @@ static int run_leg(void *context)
     if (!good) {
         fprintf(stderr, "%s: %s\n", l->config->name, muonium_last_error());
     }
+    model_destroy(&m);
     return good ? 0 : 1;
 }
 
