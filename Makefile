@@ -66,7 +66,8 @@ sanitize: ## Run the tests under the address, undefined-behaviour and thread san
 
 valgrind: ## Run the quick C tests under valgrind; VALGRIND_FLAGS=short the quickest
 	@tools/install-deps valgrind
-	@$(CONFIGURE) -B build-valgrind -DMUONIUM_TESTS=ON -DCMAKE_BUILD_TYPE=RelWithDebInfo
+	@$(CONFIGURE) -B build-valgrind -DMUONIUM_TESTS=ON -DMUONIUM_MPI=OFF \
+		-DCMAKE_BUILD_TYPE=RelWithDebInfo
 	@$(CMAKE) --build build-valgrind -j$(JOBS)
 	@tools/valgrind build-valgrind $(VALGRIND_FLAGS)
 
@@ -77,10 +78,12 @@ fuzz: ## Feed the parsers random files for FUZZ_SECONDS each
 	@tools/fuzz build-fuzz $(FUZZ_SECONDS)
 
 # The C tests and those of the command: the Python ones execute nothing more of the library,
-# and code that counts its branches trains models for minutes.
+# and code that counts its branches trains models for minutes. The second library, which runs
+# under MPI, is left out.
 coverage: ## Tell which lines and branches the tests execute; COVERAGE_FLAGS sets the least
 	@tools/install-deps test
-	@$(CONFIGURE) -B build-coverage -DMUONIUM_TESTS=ON -DCMAKE_BUILD_TYPE=Debug -DMUONIUM_COVERAGE=ON
+	@$(CONFIGURE) -B build-coverage -DMUONIUM_TESTS=ON -DMUONIUM_MPI=OFF \
+		-DCMAKE_BUILD_TYPE=Debug -DMUONIUM_COVERAGE=ON
 	@$(CMAKE) --build build-coverage -j$(JOBS)
 	@find build-coverage -name '*.gcda' -delete
 	@cd build-coverage && $(CTEST) -R '^test_[a-z0-9_]+$$|^faults|^test_cli.*\.py$$'
