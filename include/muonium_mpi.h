@@ -123,6 +123,34 @@ MUONIUM_API muonium_status muonium_mpi_save(muonium_mpi *distributed, const char
  * to read the path, and reads what it owns, and its share of the rest to verify. */
 MUONIUM_API muonium_status muonium_mpi_load(muonium_mpi *distributed, const char *path);
 
+/* ---- tensor-parallel matrices ---- */
+
+/* Orthogonalise a matrix that lives split by columns, rank after rank, without bringing it
+ * together: only triangles of rows x rows travel, as often as the form takes a Gram matrix.
+ * The matrix must be split along its longer side; one that is split by rows is passed with
+ * row and column strides exchanged. Each rank may have another number of columns. The result
+ * is that of muonium_plan_execute on the whole up to rounding; where every rank but the last
+ * has a multiple of the same block, which is at most 1024 columns, it does not depend on the
+ * number of ranks. Memory: a triangle per block of columns that a rank has. */
+typedef struct muonium_mpi_columns muonium_mpi_columns;
+
+/* Collective. `rows` must be the same on all ranks, `cols` are this rank's. NULL options mean
+ * the defaults; a deadline of 0 means 300 seconds. */
+MUONIUM_API muonium_status muonium_mpi_columns_create(MPI_Comm comm, size_t rows, size_t cols,
+                                                      const muonium_plan_options *options,
+                                                      double deadline,
+                                                      muonium_mpi_columns **columns);
+
+/* Collective. `in` and `out` are this rank's columns; they may be the same. Values of f64 are
+ * rounded to f32. The certificate, if not NULL, is that of the whole matrix. */
+MUONIUM_API muonium_status muonium_mpi_columns_execute(muonium_mpi_columns *columns,
+                                                       const muonium_view *in,
+                                                       const muonium_view *out,
+                                                       muonium_certificate *certificate);
+
+/* Collective, but after MUONIUM_PEER local. NULL is allowed. */
+MUONIUM_API void muonium_mpi_columns_destroy(muonium_mpi_columns *columns);
+
 #ifdef __cplusplus
 }
 #endif

@@ -57,6 +57,12 @@ typedef struct mu_row_stats {
     double largest;     /* magnitude, unscaled; NaN or infinity if the row has any */
 } mu_row_stats;
 
+/* The larger of two magnitudes; NaN if either is. */
+static inline double mu_larger(double a, double b)
+{
+    return a >= b || a != a ? a : b;
+}
+
 typedef struct mu_kernel {
     const char *name;
     mu_isa isa;

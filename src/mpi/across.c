@@ -5,22 +5,11 @@
  * segment, so that all ranks are at work at once. Every rank sends the array twice at most,
  * as an all-reduce would, and the sum is that of one process, bit for bit.
  */
-#include "mpi/distributed.h"
+#include "mpi/sharing.h"
 
 #include <string.h>
 
-#include "optimizer/schedule.h"
-
 enum { SEGMENT = 1 << 18, ACROSS_TAG = 9 }; /* bytes at a time */
-
-/* One of our shares. */
-struct mu_sharing {
-    mu_across across;
-    muonium_mpi *d;
-    int before, after; /* ranks that have the columns before and after ours; -1 if none */
-    MPI_Request *requests;
-    char *memory; /* of the sum, while it travels */
-};
 
 typedef struct mu_sharing sharing;
 
@@ -45,8 +34,7 @@ static void combine_one(mu_across_operation operation, muonium_dtype type, void 
         double *largest = to;
         const double *values = from;
         for (size_t i = 0; i < count; i++) {
-            bool stays = largest[i] >= values[i] || largest[i] != largest[i];
-            largest[i] = stays ? largest[i] : values[i];
+            largest[i] = mu_larger(largest[i], values[i]);
         }
     } else if (type == MUONIUM_F32) {
         ADD_ALL(float);
@@ -147,40 +135,52 @@ static void combine(void *context, mu_across_operation operation, muonium_dtype 
 
 /* ---- making ---- */
 
-static muonium_status make_sharing(muonium_mpi *d, size_t own, sharing *s)
+muonium_status mu_sharing_make(muonium_mpi *d, size_t rows, size_t cols, size_t columns,
+                               size_t block, const mu_kernel *kernel, sharing *s)
 {
-    const mu_part *part = &d->plan->parts[d->own_parts[own]];
-    mu_parameter *p = d->own->parameters[own];
-    size_t m = part->rows < part->cols ? part->rows : part->cols;
-    muonium_dtype precision = p->group->options.precision;
-    const mu_kernel *kernel = NULL;
-    muonium_status status =
-        mu_kernel_choose(precision == MUONIUM_F64 ? MUONIUM_F64 : MUONIUM_F32, &kernel);
-    if (status != MUONIUM_OK) {
-        return status;
-    }
-    size_t block = part->block;
+    size_t m = rows < cols ? rows : cols;
     size_t longest = m * (m + 1) / 2 * muonium_dtype_size(kernel->type) + m * sizeof(double);
     *s = (sharing){
-        .across = {.rows = part->rows,
-                   .cols = part->cols,
-                   .first = part->turn == 0,
+        .across = {.rows = rows,
+                   .cols = cols,
                    .block = block,
-                   .memory = mu_alloc(mu_across_bytes(m, part->col_count, block, precision)),
+                   .memory = mu_alloc(mu_across_bytes(m, columns, block, kernel->type)),
                    .combine = combine,
                    .context = s},
         .d = d,
-        .before = part->turn > 0 ? part[-1].piece.owner : -1,
-        .after = part->turn + 1 < part->siblings ? part[1].piece.owner : -1,
         .requests = mu_alloc((longest / SEGMENT + 1) * sizeof(MPI_Request)),
         .memory = mu_alloc(longest),
     };
-    p->across = &s->across;
     if (!s->across.memory || !s->requests || !s->memory) {
-        return mu_fail(MUONIUM_NO_MEMORY, "no memory for the shared columns of %s",
-                       d->description->parameters[part->piece.parameter]->name);
+        return mu_fail(MUONIUM_NO_MEMORY, "no memory for %zu shared columns of %zu x %zu", columns,
+                       rows, cols);
     }
     return MUONIUM_OK;
+}
+
+void mu_sharing_free(sharing *s)
+{
+    mu_free(s->across.memory);
+    mu_free(s->requests);
+    mu_free(s->memory);
+}
+
+static muonium_status share(muonium_mpi *d, size_t own, sharing *s)
+{
+    const mu_part *part = &d->plan->parts[d->own_parts[own]];
+    mu_parameter *p = d->own->parameters[own];
+    bool wide = p->group->options.precision == MUONIUM_F64;
+    const mu_kernel *kernel = NULL;
+    muonium_status status = mu_kernel_choose(wide ? MUONIUM_F64 : MUONIUM_F32, &kernel);
+    if (status == MUONIUM_OK) {
+        status =
+            mu_sharing_make(d, part->rows, part->cols, part->col_count, part->block, kernel, s);
+        s->across.first = part->turn == 0;
+        s->before = part->turn > 0 ? part[-1].piece.owner : -1;
+        s->after = part->turn + 1 < part->siblings ? part[1].piece.owner : -1;
+        p->across = &s->across;
+    }
+    return status;
 }
 
 muonium_status mu_share_columns(muonium_mpi *d)
@@ -196,7 +196,7 @@ muonium_status mu_share_columns(muonium_mpi *d)
     muonium_status status = MUONIUM_OK;
     for (size_t i = 0; status == MUONIUM_OK && i < d->own_count; i++) {
         if (d->plan->parts[d->own_parts[i]].cut == MU_CUT_COLUMNS) {
-            status = make_sharing(d, i, &d->sharings[d->sharing_count++]);
+            status = share(d, i, &d->sharings[d->sharing_count++]);
         }
     }
     return status;
@@ -205,9 +205,7 @@ muonium_status mu_share_columns(muonium_mpi *d)
 void mu_unshare_columns(muonium_mpi *d)
 {
     for (size_t i = 0; i < d->sharing_count; i++) {
-        mu_free(d->sharings[i].across.memory);
-        mu_free(d->sharings[i].requests);
-        mu_free(d->sharings[i].memory);
+        mu_sharing_free(&d->sharings[i]);
     }
     mu_free(d->sharings);
 }

@@ -89,9 +89,11 @@ static muonium_status duplicate(muonium_mpi *d, MPI_Comm comm, MPI_Comm *copy)
     return status;
 }
 
-static muonium_status connect(muonium_mpi *d, MPI_Comm comm)
+muonium_status mu_connect(muonium_mpi *d, MPI_Comm comm)
 {
     MPI_Comm alarm = MPI_COMM_NULL;
+    d->comm = d->alarm = MPI_COMM_NULL;
+    d->ranks = 1;
     muonium_status status = duplicate(d, comm, &d->comm);
     if (status == MUONIUM_OK) {
         MPI_Comm_rank(d->comm, &d->rank);
@@ -102,6 +104,16 @@ static muonium_status connect(muonium_mpi *d, MPI_Comm comm)
         d->alarm = alarm;
     }
     return status;
+}
+
+void mu_disconnect(muonium_mpi *d)
+{
+    if (d->alarm != MPI_COMM_NULL) {
+        MPI_Comm_free(&d->alarm);
+    }
+    if (d->comm != MPI_COMM_NULL) {
+        MPI_Comm_free(&d->comm);
+    }
 }
 
 /* ---- our parts ---- */
@@ -290,7 +302,7 @@ static muonium_status fill(muonium_mpi *d, MPI_Comm comm, muonium_status status)
     char message[512];
     strncpy(message, muonium_last_error(), sizeof message - 1);
     message[sizeof message - 1] = '\0';
-    muonium_status reached = connect(d, comm);
+    muonium_status reached = mu_connect(d, comm);
     if (reached != MUONIUM_OK) {
         return reached;
     }
@@ -319,8 +331,6 @@ muonium_status muonium_mpi_create(MPI_Comm comm, muonium_optimizer *description,
     if (!made) {
         return mu_fail(MUONIUM_NO_MEMORY, "no memory for a distributed optimizer");
     }
-    made->comm = made->alarm = MPI_COMM_NULL;
-    made->ranks = 1;
     made->description = description;
     muonium_status status = check_arguments(description, options, &made->options);
     status = fill(made, comm, status);
@@ -357,11 +367,6 @@ void muonium_mpi_destroy(muonium_mpi *d)
     for (size_t i = 0; i < sizeof memory / sizeof memory[0]; i++) {
         mu_free(memory[i]);
     }
-    if (d->alarm != MPI_COMM_NULL) {
-        MPI_Comm_free(&d->alarm);
-    }
-    if (d->comm != MPI_COMM_NULL) {
-        MPI_Comm_free(&d->comm);
-    }
+    mu_disconnect(d);
     mu_free(d);
 }

@@ -55,6 +55,8 @@ typedef struct mu_finding {
 
 enum { MU_PRESENT = 1, MU_BAD = 2 };
 
+typedef struct mu_sharing mu_sharing; /* sharing.h */
+
 struct muonium_mpi {
     MPI_Comm comm;  /* our own copy of the caller's */
     MPI_Comm alarm; /* another, for calling out who is there */
@@ -74,7 +76,7 @@ struct muonium_mpi {
     void **own_data, **own_grads; /* for muonium_step_at */
     uint8_t *present;             /* of each, for each rank: it has a gradient */
     float *before;                /* half_updates: our f32 parameters as they were */
-    struct mu_sharing *sharings;  /* of those that are columns of a matrix */
+    mu_sharing *sharings;         /* of those that are columns of a matrix */
     size_t sharing_count;
     uint64_t idle; /* parts that `own` was given without a gradient, so far */
 
@@ -125,6 +127,12 @@ void mu_release(const muonium_mpi *d, void *memory);
 
 /* MUONIUM_PEER if the object is of no use any more. */
 muonium_status mu_usable(const muonium_mpi *d);
+
+/* ---- create.c ---- */
+
+/* Make our communicators of the caller's; and free them. */
+muonium_status mu_connect(muonium_mpi *d, MPI_Comm comm);
+void mu_disconnect(muonium_mpi *d);
 
 /* ---- compare.c ---- */
 

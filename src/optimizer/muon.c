@@ -134,7 +134,7 @@ static void gather_rows(void *context, size_t index, unsigned lane)
             if (p->across && !tall) {
                 ((double *)p->across->memory)[number * place.rows + row] = stats.sum_squares;
             }
-            largest = stats.largest <= largest ? largest : stats.largest; /* NaN stays */
+            largest = mu_larger(largest, stats.largest);
             done += piece.count;
         }
         row_stats_at(b, i)[2 * row] = sum;
@@ -148,7 +148,7 @@ static mu_survey survey_rows(const double *stats, size_t rows)
     double sum = 0, largest = 0;
     for (size_t row = 0; row < rows; row++) {
         sum += stats[2 * row];
-        largest = stats[2 * row + 1] <= largest ? largest : stats[2 * row + 1];
+        largest = mu_larger(largest, stats[2 * row + 1]);
     }
     return mu_survey_of(largest, sum);
 }
@@ -159,7 +159,7 @@ static mu_survey survey_across(const batch *b, size_t i, const mu_matrix_place *
     const mu_across *across = b->of->across;
     double *stats = row_stats_at(b, i), *memory = across->memory, largest = 0, sum = 0;
     for (size_t row = 0; row < place->rows; row++) {
-        largest = stats[2 * row + 1] <= largest ? largest : stats[2 * row + 1];
+        largest = mu_larger(largest, stats[2 * row + 1]);
     }
     if (across->rows > across->cols) {
         for (size_t row = 0; row < place->rows; row++) {

@@ -103,7 +103,7 @@ void mu_add_row_sums(mu_iteration *it);
 
 /* plan.c: turn a plan for one matrix into one for `columns` of its columns: all that
  * depends on the shape is that of the whole but for sizes in memory. */
-muonium_status mu_plan_narrow(muonium_plan *plan, size_t columns);
+MU_SHARED muonium_status mu_plan_narrow(muonium_plan *plan, size_t columns);
 
 /* survey.c */
 mu_survey mu_survey_matrix(const mu_iteration *it);
@@ -166,12 +166,12 @@ void mu_plan_run(const muonium_plan *plan, size_t count, const mu_oriented *matr
                  const mu_survey *surveys, void *workspace, muonium_certificate *certificates);
 
 /* The same for one matrix, of whose columns others may lie elsewhere. */
-void mu_plan_run_across(const muonium_plan *plan, const mu_oriented *matrix,
-                        const mu_survey *survey, const mu_across *across, void *workspace,
-                        muonium_certificate *certificate);
+MU_SHARED void mu_plan_run_across(const muonium_plan *plan, const mu_oriented *matrix,
+                                  const mu_survey *survey, const mu_across *across, void *workspace,
+                                  muonium_certificate *certificate);
 
 /* A survey from its parts: the largest magnitude, NaN or infinite if any element is, and
  * the sum of squares of f32 elements. */
-mu_survey mu_survey_of(double largest, double sum_squares);
+MU_SHARED mu_survey mu_survey_of(double largest, double sum_squares);
 
 #endif

@@ -50,8 +50,7 @@ static void survey_rows(void *context, size_t index, unsigned lane)
                                           i * PIECE * muonium_dtype_size(kernel->type));
             mu_row_stats stats = kernel->row_stats(row, cols, pass->scale);
             sums[i] += stats.sum_squares;
-            /* Written so that NaN, once there, stays. */
-            largest[i] = stats.largest <= largest[i] ? largest[i] : stats.largest;
+            largest[i] = mu_larger(largest[i], stats.largest);
         }
     }
 }

@@ -221,6 +221,43 @@ static void case_split(void)
     }
 }
 
+/* A matrix that lives split: close to the whole one, and the same on any division at blocks. */
+static void case_columns(void)
+{
+    enum { ROWS = 24, COLS = 3000 };
+    static float whole[ROWS * COLS], expected[ROWS * COLS];
+    muonium_shape shape = {1, ROWS, COLS};
+    muonium_certificate of_whole, of_share = {.outcome = MUONIUM_SKIPPED};
+    for (size_t i = 0; i < ROWS * COLS; i++) {
+        whole[i] = (float)((i * 2654435761u >> 7) % 2001) * 1e-3f - 1;
+    }
+    muonium_view in = muonium_dense(MUONIUM_F32, shape, whole);
+    muonium_view out = muonium_dense(MUONIUM_F32, shape, expected);
+    CHECK_OK(muonium_orthogonalize(shape, NULL, &in, &out, &of_whole));
+    size_t from = (size_t)rank * COLS / (size_t)ranks,
+           to = (size_t)(rank + 1) * COLS / (size_t)ranks;
+    muonium_mpi_columns *c = NULL;
+    CHECK_OK(muonium_mpi_columns_create(MPI_COMM_WORLD, ROWS, to - from, NULL, 0, &c));
+    in.data = out.data = whole + from; /* in place */
+    CHECK_OK(muonium_mpi_columns_execute(c, &in, &out, &of_share));
+    double worst = 0;
+    for (size_t row = 0; row < ROWS; row++) {
+        for (size_t col = from; col < to; col++) {
+            double d = fabs((double)whole[row * COLS + col] - (double)expected[row * COLS + col]);
+            worst = d > worst ? d : worst;
+        }
+    }
+    CHECK(worst <= 64 * 0x1p-24, "off by %g", worst); /* elements are about COLS^-1/2 */
+    CHECK(fabs(of_share.bound - of_whole.bound) <= 1e-3 * (1 + of_whole.bound), "%g and %g",
+          of_share.bound, of_whole.bound);
+    whole[from] = rank == ranks - 1 ? NAN : whole[from];
+    check_refused(muonium_mpi_columns_execute(c, &in, &out, NULL), MUONIUM_NON_FINITE,
+                  "on some rank");
+    muonium_mpi_columns_destroy(c);
+    check_refused(muonium_mpi_columns_create(MPI_COMM_WORLD, 5000, to - from, NULL, 0, &c),
+                  MUONIUM_INVALID, "longer side");
+}
+
 /* ---- bytes ---- */
 
 static void case_bytes(void)
@@ -473,6 +510,8 @@ static void run(const char *name, const char *path)
         case_equal();
     } else if (strcmp(name, "split") == 0) {
         case_split();
+    } else if (strcmp(name, "columns") == 0) {
+        case_columns();
     } else if (strcmp(name, "bytes") == 0) {
         case_bytes();
     } else if (strcmp(name, "nonfinite") == 0) {

@@ -1,0 +1,214 @@
+/*
+ * columns.c: orthogonalising a matrix that lives split by columns, as tensor-parallel weights
+ * do, without bringing it together. The same sums over columns as in a step (across.c), on an
+ * object of its own.
+ */
+#include "mpi/distributed.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "mpi/sharing.h"
+#include "orthogonalize/plan.h"
+
+static const char what[] = "orthogonalising shared columns";
+
+struct muonium_mpi_columns {
+    muonium_mpi d; /* communicators and waits alone */
+    muonium_plan *plan;
+    size_t rows, cols; /* here */
+    size_t all;        /* columns of all ranks */
+    mu_sharing sharing;
+    void *workspace;
+    float *values; /* our columns, dense */
+    muonium_nonfinite nonfinite;
+};
+
+/* ---- making ---- */
+
+/* Columns before ours, and of all. */
+static muonium_status count_columns(muonium_mpi_columns *c, size_t *before)
+{
+    muonium_mpi *d = &c->d;
+    uint64_t *widths = mu_alloc((size_t)d->ranks * sizeof *widths), mine = c->cols;
+    MPI_Request request;
+    muonium_status status = mu_agree(
+        d, widths ? MUONIUM_OK : mu_fail(MUONIUM_NO_MEMORY, "no memory for %d ranks", d->ranks),
+        what);
+    if (status == MUONIUM_OK) {
+        widths[d->rank] = mine;
+        status = mu_mpi_ok(d,
+                           MPI_Iallgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, widths, 1,
+                                          MPI_UINT64_T, d->comm, &request),
+                           what);
+        status = status == MUONIUM_OK ? mu_wait(d, &request, what) : status;
+    }
+    *before = c->all = 0;
+    for (int r = 0; status == MUONIUM_OK && r < d->ranks; r++) {
+        *before += r < d->rank ? widths[r] : 0;
+        c->all += widths[r];
+    }
+    mu_release(d, widths);
+    return status;
+}
+
+static muonium_status plan_columns(muonium_mpi_columns *c, const muonium_plan_options *options)
+{
+    if (c->rows > c->all) {
+        return mu_fail(MUONIUM_INVALID,
+                       "the matrix has %zu rows and %zu columns on all ranks: it must be split "
+                       "along its longer side; pass views with rows and columns exchanged",
+                       c->rows, c->all);
+    }
+    muonium_status status =
+        muonium_plan_create((muonium_shape){1, c->rows, c->all}, options, &c->plan);
+    if (status != MUONIUM_OK) {
+        return status;
+    }
+    c->nonfinite = c->plan->options.nonfinite;
+    size_t block = mu_block_columns(c->plan->kernel, c->all);
+    status = mu_plan_narrow(c->plan, c->cols);
+    if (status == MUONIUM_OK) {
+        status =
+            mu_sharing_make(&c->d, c->rows, c->all, c->cols, block, c->plan->kernel, &c->sharing);
+        c->sharing.before = c->d.rank - 1;
+        c->sharing.after = c->d.rank + 1 < c->d.ranks ? c->d.rank + 1 : -1;
+        c->sharing.across.first = c->d.rank == 0;
+    }
+    if (status == MUONIUM_OK) {
+        c->workspace = mu_alloc(c->plan->workspace_bytes);
+        c->values = mu_alloc(c->rows * c->cols * sizeof *c->values);
+        if (!c->workspace || !c->values) {
+            status = mu_fail(MUONIUM_NO_MEMORY, "no memory for %zu x %zu", c->rows, c->cols);
+        }
+    }
+    return status;
+}
+
+muonium_status muonium_mpi_columns_create(MPI_Comm comm, size_t rows, size_t cols,
+                                          const muonium_plan_options *options, double deadline,
+                                          muonium_mpi_columns **columns)
+{
+    if (!columns || comm == MPI_COMM_NULL) {
+        return mu_fail(MUONIUM_INVALID, "%s",
+                       columns ? "comm is MPI_COMM_NULL" : "columns is NULL");
+    }
+    muonium_mpi_columns *c = mu_alloc_zeroed(sizeof *c);
+    if (!c) {
+        return mu_fail(MUONIUM_NO_MEMORY, "no memory for shared columns");
+    }
+    size_t before = 0;
+    c->rows = rows;
+    c->cols = cols;
+    muonium_mpi_options_init(&c->d.options);
+    c->d.options.deadline = deadline > 0 ? deadline : c->d.options.deadline;
+    muonium_status status = mu_connect(&c->d, comm);
+    if (status == MUONIUM_OK) {
+        status = mu_agree(&c->d,
+                          rows > 0 && cols > 0 ? MUONIUM_OK
+                                               : mu_fail(MUONIUM_INVALID,
+                                                         "rows is %zu and cols %zu: every rank "
+                                                         "needs at least one of each",
+                                                         rows, cols),
+                          what);
+    }
+    if (status == MUONIUM_OK) {
+        status = count_columns(c, &before);
+    }
+    if (status == MUONIUM_OK) {
+        status = mu_agree(&c->d, plan_columns(c, options), what);
+    }
+    if (status != MUONIUM_OK) {
+        muonium_mpi_columns_destroy(c);
+        return status;
+    }
+    *columns = c;
+    return MUONIUM_OK;
+}
+
+void muonium_mpi_columns_destroy(muonium_mpi_columns *c)
+{
+    if (!c || c->d.broken) {
+        return; /* MPI may still write to it */
+    }
+    mu_sharing_free(&c->sharing);
+    muonium_plan_destroy(c->plan);
+    mu_free(c->workspace);
+    mu_free(c->values);
+    mu_disconnect(&c->d);
+    mu_free(c);
+}
+
+/* ---- using ---- */
+
+/* Sums by blocks of columns, as the Gram matrix; rows then in order. */
+static mu_survey survey(const muonium_mpi_columns *c)
+{
+    const mu_across *across = &c->sharing.across;
+    double *sums = across->memory, largest = 0, total = 0;
+    size_t blocks = 0;
+    for (size_t col = 0; col < c->cols; col += across->block, blocks++) {
+        size_t cols = c->cols - col < across->block ? c->cols - col : across->block;
+        for (size_t row = 0; row < c->rows; row++) {
+            mu_row_stats stats =
+                c->plan->kernel->row_stats(c->values + row * c->cols + col, cols, 1);
+            sums[blocks * c->rows + row] = stats.sum_squares;
+            largest = mu_larger(largest, stats.largest);
+        }
+    }
+    double *rows = sums + blocks * c->rows;
+    across->combine(across->context, MU_ACROSS_SUM, MUONIUM_F64, sums, blocks, c->rows, rows);
+    for (size_t row = 0; row < c->rows; row++) {
+        total += rows[row];
+    }
+    across->combine(across->context, MU_ACROSS_LARGEST, MUONIUM_F64, &largest, 1, 1, &largest);
+    return mu_survey_of(largest, total);
+}
+
+static muonium_status execute(muonium_mpi_columns *c, muonium_certificate *certificate)
+{
+    muonium_certificate found = {.outcome = MUONIUM_ORTHOGONALIZED};
+    mu_survey s = survey(c);
+    if (!c->d.broken && c->nonfinite == MUONIUM_NONFINITE_ERROR && !isfinite(s.largest)) {
+        return mu_fail(MUONIUM_NON_FINITE,
+                       "the matrix has elements that are not finite, on some rank: nothing was "
+                       "written; set nonfinite to skip or propagate to go on");
+    }
+    mu_oriented matrix = {(char *)c->values, MUONIUM_F32, (ptrdiff_t)c->cols, 1};
+    mu_plan_run_across(c->plan, &matrix, &s, &c->sharing.across, c->workspace, &found);
+    muonium_status status = mu_usable(&c->d);
+    if (status == MUONIUM_OK && certificate) {
+        *certificate = found;
+    }
+    return status;
+}
+
+muonium_status muonium_mpi_columns_execute(muonium_mpi_columns *c, const muonium_view *in,
+                                           const muonium_view *out,
+                                           muonium_certificate *certificate)
+{
+    if (!c || !in || !out || !in->data || !out->data) {
+        return mu_fail(MUONIUM_INVALID, "%s is NULL",
+                       !c                 ? "columns"
+                       : !in || !in->data ? "in"
+                                          : "out");
+    }
+    muonium_status status = mu_usable(&c->d);
+    if (status != MUONIUM_OK) {
+        return status;
+    }
+    mu_block from = {in->data, in->dtype, in->row_stride, in->col_stride, c->rows, c->cols};
+    mu_block to = {out->data, out->dtype, out->row_stride, out->col_stride, c->rows, c->cols};
+    const mu_kernel *kernel = NULL;
+    status = mu_kernel_choose(MUONIUM_F32, &kernel);
+    mu_fenv environment = mu_fenv_enter();
+    if (status == MUONIUM_OK) {
+        kernel->load(&from, c->values, c->cols);
+        status = execute(c, certificate);
+    }
+    if (status == MUONIUM_OK) {
+        kernel->store(c->values, c->cols, &to);
+    }
+    mu_fenv_leave(environment);
+    return status;
+}
