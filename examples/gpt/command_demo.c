@@ -61,7 +61,7 @@ static const option options[] = {
     [LR] = {.name = "lr",
             .type = OPTION_TEXT,
             .placeholder = "RATE",
-            .help = "learning rate, or AdamW's and Muon's as 0.003,0.02; without it, tuned ones"},
+            .help = "learning rate, or AdamW's and Muon's as 0.003,0.03; without it, tuned ones"},
     [MOMENTUM] = {.name = "momentum",
                   .type = OPTION_TEXT,
                   .placeholder = "M",

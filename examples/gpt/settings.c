@@ -26,7 +26,7 @@ enum {
 };
 
 /* From the sweep in sweep.csv. */
-static const double tuned_lr[GPT_KINDS] = {[GPT_ADAMW] = 0.003, [GPT_MUON] = 0.02};
+static const double tuned_lr[GPT_KINDS] = {[GPT_ADAMW] = 0.003, [GPT_MUON] = 0.03};
 static const double tuned_momentum[GPT_KINDS] = {[GPT_ADAMW] = 0.8, [GPT_MUON] = 0.8};
 
 static const struct size {
