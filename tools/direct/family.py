@@ -12,14 +12,22 @@ from programs import Program, parallel
 # stands for the product in a pattern such as "SSSSSGSGSGS".
 KINDS = {
     "S": "shifted square: both factors have the same latest Y and R, and differ by identity",
+    "T": "shifted square with the Y before the latest too",
+    "U": "shifted square with every Y",
     "G": "general: each factor has its own latest Y, R and I",
     "H": "general, and the Y before the latest too",
-    "D": "dense: every Y",
+    "D": "general, with every Y",
 }
 
 # The singular values between which an error may be amplified: none at all, those of hard
 # spectra, of Gaussian matrices divided by their norm, of rank 2 and of rank 1.
 PROBES = np.array([0, 1e-3, 1e-2, .05, .3, .5**.5, 1])
+
+
+def tied(kind):
+    """The kind of shifted square with the same matrices."""
+    return {"G": "S", "H": "T", "D": "U"}.get(kind, kind)
+
 
 HARMLESS = 50  # an amplification that matters to nobody: 3e-6 in f32
 
@@ -48,9 +56,9 @@ class Family:
             slots.update(dict.fromkeys(places, number))
 
         for j, kind in enumerate(pattern, 1):
-            older = {"S": [], "G": [], "H": [j - 1], "D": range(2, j)}[kind]
+            older = {"S": [], "T": [j - 1], "U": range(2, j)}[tied(kind)]
             for i in sorted({j, 1, *(i for i in older if i > 1)}):
-                if kind == "S":
+                if kind == tied(kind):
                     free(("a", j, i), ("b", j, i))
                 else:
                     free(("a", j, i))
