@@ -36,7 +36,7 @@ class Problem:
     def __post_init__(self):
         # Logarithmic, and denser towards 1, where the polynomials oscillate fastest.
         parts = [np.geomspace(self.lower, 1, self.points),
-                 1 - np.geomspace(1e-5, .02, self.points // 15),
+                 1 - np.geomspace(1e-5, .5, self.points // 3),
                  np.linspace(1, self.top, max(24, self.points // 25))]
         if self.reach > self.top:
             parts.append(np.linspace(self.top, self.reach, max(24, self.points // 15)))
@@ -233,10 +233,11 @@ def saliencies(problem, family, theta):
 
 def prune(problem, family, theta, limit, tries=3, say=print):
     """Take away coefficients, those of lowest saliency first, as long as the deviation stays below
-    the limit: an eighth of them at a time while that goes well, then one by one, the best of
-    a few tries."""
+    the limit: an eighth of them at a time while that costs nothing, as families have more
+    parameters than effects; then one by one, the best of a few tries."""
     share = 8
     while True:
+        before = problem.objective(family, theta, 64)
         saliency = saliencies(problem, family, theta)
         order = sorted(prunable(family, theta), key=lambda k: saliency[k])
         many = len(order) // share if share else 0
@@ -248,16 +249,16 @@ def prune(problem, family, theta, limit, tries=3, say=print):
                 smaller, start = smaller.without(start, k)
             refitted = climb(problem, smaller, start, (4, 16, 64), 60)
             results.append((problem.objective(smaller, refitted, 64), smaller, refitted))
-        _, smaller, refitted = min(results, key=lambda found: found[0])
+        after, smaller, refitted = min(results, key=lambda found: found[0])
+        if many > 1 and after > 1.05 * before:
+            share = share * 2 if many > 2 else 0
+            continue
         if problem.deviation(smaller, refitted) > limit:
             refitted = climb(problem, smaller, refitted, (32, 128), 200)
-        if problem.deviation(smaller, refitted) <= limit:
-            family, theta = smaller, refitted
-            say(f"pruned: {describe(problem, family, theta)}")
-        elif many > 1:
-            share = share * 2 if many > 2 else 0
-        else:
+        if problem.deviation(smaller, refitted) > limit:
             return family, theta
+        family, theta = smaller, refitted
+        say(f"pruned: {describe(problem, family, theta)}")
 
 
 def polish(problem, family, theta):
