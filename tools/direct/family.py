@@ -29,6 +29,7 @@ def tied(kind):
     return {"G": "S", "H": "T", "D": "U"}.get(kind, kind)
 
 
+GAUSSIAN = .03, .1  # where the singular values of such matrices lie, R being small for them
 HARMLESS = 20  # an amplification that matters to nobody: 1e-6 in f32
 
 
@@ -158,7 +159,7 @@ class Family:
         is multiplied by the size of the error that computing Y makes, which is that of the terms
         of the factors before they cancel, and divided by HARMLESS plus what the same error in R
         would do to any such function: h(r) = 1/sigma has the divided difference
-        1/(si sj (si + sj)).
+        1/(si sj (si + sj)). Nothing excuses an error in the range of Gaussian matrices.
         """
         def variable(k):
             return Dual.variable(theta[k], k, self.size) if derivatives else theta[k]
@@ -181,7 +182,9 @@ class Family:
         pairs = np.indices((len(r), len(r), paths)).reshape(3, -1)
         exchanged = np.random.default_rng(0).integers(0, 2, (self.products, paths))
         floor = np.maximum(probes, lower)[pairs[:2]]
-        unit = probes[pairs[1]] / (HARMLESS + 1 / (floor[0] * (floor[0] + floor[1])))
+        excuse = 1 / (floor[0] * (floor[0] + floor[1]))
+        excuse[((floor >= GAUSSIAN[0]) & (floor <= GAUSSIAN[1])).all(axis=0)] = 0
+        unit = probes[pairs[1]] / (HARMLESS + excuse)
         by_y = {i: variable(k) for i, k in self.rows["c", 0]}
         found = []
         for j in range(self.products, 0, -1):

@@ -31,7 +31,7 @@ class Problem:
     loose: float = 0.25
     limit: float = 0.1
     penalty: float = 0.0  # weight of the amplification of rounding errors
-    points: int = 700
+    points: int = 1000
 
     def __post_init__(self):
         # Logarithmic, and denser towards 1, where the polynomials oscillate fastest.
@@ -281,6 +281,8 @@ def main():
     parser.add_argument("--seed", type=int, default=0, help="of the first random start (0)")
     parser.add_argument("--rounds", type=int, default=1, help="searches of --pool starts (1)")
     parser.add_argument("--pool", type=int, default=24, help="random starts of a search (24)")
+    parser.add_argument("--points", type=int, default=1000,
+                        help="of the grid; verify.py shows whether they sufficed (1000)")
     parser.add_argument("--name", default="fitted")
     parser.add_argument("--output", type=pathlib.Path, metavar="FILE")
     options = parser.parse_args()
@@ -293,7 +295,7 @@ def main():
         print(f"{time.process_time() - begin:7.1f} s  {text}", flush=True)
 
     problem = Problem(options.lower, options.top, options.reach, limit=options.limit or .1,
-                      penalty=options.penalty)
+                      penalty=options.penalty, points=options.points)
     if options.pattern:
         say(f"{options.rounds} x {options.pool} starts from seed {options.seed}")
         found = [search(problem, options.pattern, options.seed + i * options.pool, options.pool,

@@ -32,6 +32,7 @@ HEAD = """\
 
 TAIL = """\
 };
+/* clang-format on */
 
 const mu_direct_set *mu_direct_set_at(size_t index)
 {
@@ -63,8 +64,7 @@ def c_text(programs):
         edge = math.floor(float(found.edge) * 1e4) / 1e4
         rows.append(f'    {{"{program.name}", {program.products}, {deviation:.6f}, {edge:.4f}, '
                     f"{program.name.lower()}}},\n")
-    return (f"{HEAD}{arrays}/* clang-format on */\n\n"
-            f"static const mu_direct_set sets[] = {{\n{''.join(rows)}{TAIL}")
+    return f"{HEAD}{arrays}\nstatic const mu_direct_set sets[] = {{\n{''.join(rows)}{TAIL}"
 
 
 def main():

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws the figures of docs/direct.md: docs/direct-deviation.svg and docs/direct-products.svg.
+"""Draws the figures of docs/direct.md: direct-deviation.svg and direct-products.svg, in docs/.
 
     plot.py [DIRECTORY]
 """
@@ -8,7 +8,7 @@ import sys
 
 import numpy as np
 
-from programs import ROOT, Quintics, read_sets
+from programs import ROOT, SETS, Quintics, read_sets
 from remez import best_deviation
 from verify import measure
 
@@ -17,7 +17,7 @@ from coefficients_reference import table  # noqa: E402
 
 INK, FAINT, BAND = "#333", "#ccc", "#e8f0e4"
 QUINTIC_COLOUR, SPARSE_COLOUR, DENSE_COLOUR, BOUND_COLOUR = "#b5532a", "#2a6fb5", "#7a4fa3", "#777"
-SHOWN = ("five quintics", "P11", "P12", "S12")
+SHOWN = ("five quintics", "P11", "P11c", "P12w", "S12")
 
 
 class Figure:
@@ -58,6 +58,11 @@ class Figure:
                         f'font-family="sans-serif">\n{body}\n</svg>\n')
 
 
+def colour_of(name):
+    """Programs whose factors combine more than the latest Y, R and I have their own."""
+    return DENSE_COLOUR if name.startswith(("S", "(")) else SPARSE_COLOUR
+
+
 def outline(values, columns):
     """A curve with more oscillations than pixels, as its lowest and highest in every column."""
     parts = np.array_split(values, columns)
@@ -93,8 +98,7 @@ def draw_deviation(path):
         sigma = np.geomspace(low, high, 120 * width)
         values = np.clip(sigma * program.h(sigma**2) - 1, -tall, tall)
         places = np.repeat(left + (np.arange(width) + .5), 2)
-        colour = (QUINTIC_COLOUR if isinstance(program, Quintics) else
-                  DENSE_COLOUR if name.startswith("S") else SPARSE_COLOUR)
+        colour = QUINTIC_COLOUR if isinstance(program, Quintics) else colour_of(name)
         figure.curve(places, [y(v) for v in outline(values, width)], colour)
         figure.text(left + width - 4, middle - row / 2 + 16,
                     f"{name}: {program.products} products, within {found:.2g}", "end", colour,
@@ -144,12 +148,13 @@ def draw_products(path):
         figure.dot(x(k), y(d), QUINTIC_COLOUR)
         figure.text(x(k) + 9, y(d) - 6, f"{t} quintics" if t < 6 else "6", colour=QUINTIC_COLOUR)
     labels = {}
-    for name, program in read_sets().items():
+    candidates = read_sets(SETS.with_name("candidates.txt"))
+    for name, program in {**read_sets(), **candidates}.items():
         if program.lower != 1e-3:
             continue
         found = float(measure(program).deviation)
-        colour = DENSE_COLOUR if name.startswith("S") else SPARSE_COLOUR
-        figure.dot(x(program.products), y(found), colour)
+        name = f"({name})" if name in candidates else name
+        figure.dot(x(program.products), y(found), colour_of(name))
         same = [n for n, (k, d) in labels.items()
                 if k == program.products and abs(np.log(d / found)) < .12]
         if same:  # too close to have a line of its own
@@ -157,7 +162,12 @@ def draw_products(path):
         else:
             labels[name] = program.products, found
     for name, (k, d) in labels.items():
-        figure.text(x(k) + 9, y(d) + 4, name, colour=DENSE_COLOUR if name[0] == "S" else SPARSE_COLOUR)
+        if name.startswith("("):
+            figure.text(x(k), y(d) - 9, name, "middle", colour_of(name))
+        elif any(other == k + 1 and abs(np.log(e / d)) < .12 for other, e in labels.values()):
+            figure.text(x(k) + 5, y(d) + 18, name, colour=colour_of(name))
+        else:
+            figure.text(x(k) + 9, y(d) + 4, name, colour=colour_of(name))
     figure.save(path)
 
 
