@@ -117,6 +117,16 @@ def test_c_table_promises_no_more_than_there_is(name):
     assert 0 <= found.edge - edge <= 1e-4
 
 
+def test_candidates_reach_the_bounds():
+    # The fewest products that any polynomial needs for the band of five quintics, and for .05.
+    candidates = programs.read_sets(programs.SETS.with_name("candidates.txt"))
+    for name, products, terms, deviation in [("P10", 10, 48, .1254), ("Q11", 11, 47, .0491),
+                                             ("P9", 9, 33, .0108)]:
+        found = verify.measure(candidates[name])
+        assert (found.products, found.terms) == (products, terms)
+        assert abs(found.deviation - deviation) <= .00005
+
+
 def test_page_has_the_figures():
     # Each row of the table in docs/direct.md begins with the set and its counts.
     page = (programs.ROOT / "docs" / "direct.md").read_text("utf-8")
