@@ -333,6 +333,20 @@ muonium_status mu_atomic_open(mu_atomic_file *atomic, const char *path)
     return status;
 }
 
+/* Have the disk work while more is to come, rather than when all of it must be there.
+ * Errors are for the sync to find, which asks after them. */
+static void start_writing(mu_atomic_file *atomic)
+{
+    enum { WORTH_STARTING = 8 << 20 };
+    uint64_t bytes = atomic->written - atomic->started;
+    if (bytes >= WORTH_STARTING) {
+#if defined(SYNC_FILE_RANGE_WRITE)
+        sync_file_range(atomic->file, (off_t)atomic->started, (off_t)bytes, SYNC_FILE_RANGE_WRITE);
+#endif
+        atomic->started = atomic->written;
+    }
+}
+
 muonium_status mu_atomic_write(mu_atomic_file *atomic, const void *data, size_t bytes)
 {
     const char *from = data;
@@ -349,8 +363,10 @@ muonium_status mu_atomic_write(mu_atomic_file *atomic, const void *data, size_t 
         }
         from += put;
         bytes -= (size_t)put;
+        atomic->written += (uint64_t)put;
         times = 0;
     }
+    start_writing(atomic);
     return MUONIUM_OK;
 }
 

@@ -47,6 +47,7 @@ typedef struct mu_atomic_file {
     char *path;       /* of the target, symbolic links resolved, owned */
     const char *base; /* its last component */
     char temporary[256];
+    uint64_t written, started; /* bytes so far; and those that are on their way to the disk */
 } mu_atomic_file;
 
 /* Begin replacing `path`. On failure there is nothing to undo. */

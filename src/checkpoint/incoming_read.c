@@ -45,6 +45,11 @@ static muonium_status fetch(const round *r, piece *p, unsigned lane)
         }
         return MUONIUM_OK;
     }
+    /* Threads that read side by side do not look like reading in order, so the system is
+     * told what comes: that which is a round further on in the file. */
+    mu_reader_expect(r->reading->reader,
+                     array->entry->offset + p->first * element + (uint64_t)ROUND * MU_STATE_PIECE,
+                     p->count * element);
     bool plain = mu_incoming_is_plain(array);
     size_t own = muonium_dtype_size(array->array.dtype);
     mu_populate((char *)array->values + p->first * own, p->count * own);
@@ -123,20 +128,6 @@ static muonium_status run_round(round *r, unsigned lanes, uint64_t total, progre
     return status;
 }
 
-/* Threads that read side by side do not look like reading in order, so the system is told
- * what comes: with each piece, that which is a round further on in the file. */
-static void expect(const round *r, const piece *p)
-{
-    const mu_incoming_array *array = p->array;
-    size_t element = muonium_dtype_size(array->dtype);
-    if (array->entry) {
-        mu_reader_expect(r->reading->reader,
-                         array->entry->offset + p->first * element +
-                             (uint64_t)ROUND * MU_STATE_PIECE,
-                         p->count * element);
-    }
-}
-
 static muonium_status run_all(mu_incoming *incoming, round *r, unsigned lanes, uint64_t total)
 {
     progress so_far = {0};
@@ -149,7 +140,6 @@ static muonium_status run_all(mu_incoming *incoming, round *r, unsigned lanes, u
             size_t left = array->array.elements - first;
             r->pieces[r->count++] =
                 (piece){.array = array, .first = first, .count = left < most ? left : most};
-            expect(r, &r->pieces[r->count - 1]);
             if (r->count == ROUND) {
                 status = run_round(r, lanes, total, &so_far);
             }
