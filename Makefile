@@ -86,7 +86,7 @@ coverage: ## Tell which lines and branches the tests execute; COVERAGE_FLAGS set
 		-DCMAKE_BUILD_TYPE=Debug -DMUONIUM_COVERAGE=ON
 	@$(CMAKE) --build build-coverage -j$(JOBS)
 	@find build-coverage -name '*.gcda' -delete
-	@cd build-coverage && $(CTEST) -R '^test_[a-z0-9_]+$$|^faults|^test_cli.*\.py$$'
+	@cd build-coverage && $(CTEST) -R '^test_[a-z0-9_]+$$|^faults$$|^test_cli.*\.py$$'
 	@tools/coverage build-coverage $(COVERAGE_FLAGS)
 
 python: all ## Make the Python package importable from the checkout
