@@ -911,7 +911,12 @@ typedef struct muonium_load_options {
     void *progress_context;
 } muonium_load_options;
 
-MUONIUM_API void muonium_load_options_init(muonium_load_options *options);
+/* Fill with the defaults above; `size` as in muonium_plan_options_init_sized. */
+MUONIUM_API void muonium_load_options_init_sized(muonium_load_options *options, size_t size);
+static inline void muonium_load_options_init(muonium_load_options *options)
+{
+    muonium_load_options_init_sized(options, sizeof *options);
+}
 
 typedef struct muonium_load_report {
     size_t matched;            /* parameters whose state was loaded */
@@ -947,7 +952,13 @@ typedef struct muonium_positional_options {
     double momentum;                     /* mu, in [0, 1); 0.95 */
 } muonium_positional_options;
 
-MUONIUM_API void muonium_positional_options_init(muonium_positional_options *options);
+/* Fill with the defaults above; `size` as in muonium_plan_options_init_sized. */
+MUONIUM_API void muonium_positional_options_init_sized(muonium_positional_options *options,
+                                                       size_t size);
+static inline void muonium_positional_options_init(muonium_positional_options *options)
+{
+    muonium_positional_options_init_sized(options, sizeof *options);
+}
 
 /* Load such a list; NULL options mean the defaults. Counts and shapes must be those of
  * the optimizer, and values are checked, before anything changes. NorMuon's means restart

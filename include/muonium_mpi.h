@@ -62,7 +62,12 @@ typedef struct muonium_mpi_options {
     muonium_mpi_plan_options plan;
 } muonium_mpi_options;
 
-MUONIUM_API void muonium_mpi_options_init(muonium_mpi_options *options);
+/* Local. Fill with the defaults above; `size` as in muonium_plan_options_init_sized. */
+MUONIUM_API void muonium_mpi_options_init_sized(muonium_mpi_options *options, size_t size);
+static inline void muonium_mpi_options_init(muonium_mpi_options *options)
+{
+    muonium_mpi_options_init_sized(options, sizeof *options);
+}
 
 /* Collective. Plan, and compare: ranks whose parameters or options differ all fail, with the
  * first difference named. NULL options mean the defaults. The communicator is duplicated. */

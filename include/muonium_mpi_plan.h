@@ -36,7 +36,13 @@ typedef struct muonium_mpi_plan_options {
     bool split;         /* cut matrices by columns where that pays; true */
 } muonium_mpi_plan_options;
 
-MUONIUM_API void muonium_mpi_plan_options_init(muonium_mpi_plan_options *options);
+/* Fill with the defaults above; `size` as in muonium_plan_options_init_sized. */
+MUONIUM_API void muonium_mpi_plan_options_init_sized(muonium_mpi_plan_options *options,
+                                                     size_t size);
+static inline void muonium_mpi_plan_options_init(muonium_mpi_plan_options *options)
+{
+    muonium_mpi_plan_options_init_sized(options, sizeof *options);
+}
 
 /* Plan for a number of ranks, at least 1. NULL options mean the defaults. The plan keeps
  * no pointer to the description. */

@@ -32,6 +32,24 @@
  * Numbers are formatted independently of the locale. */
 MU_SHARED muonium_status mu_fail(muonium_status status, const char *format, ...) MU_PRINTF(2, 3);
 
+/* ---- hash.c: a number for a text, by FNV-1a ---- */
+
+MU_SHARED uint64_t mu_hash_text(const char *text);
+
+/* ---- versioned.c: structs of options that begin with struct_size ---- */
+
+/* Fails, naming the type, unless `size` can be that of a version of a struct of which this
+ * library knows `known` bytes. */
+muonium_status mu_versioned_check(const char *type, size_t size, size_t known);
+
+/* Fill the first `size` bytes, as many as the caller's version has, with the defaults. NULL
+ * is allowed. */
+MU_SHARED void mu_versioned_init(void *options, size_t size, const void *defaults, size_t known);
+
+/* Put what is given, unless that is NULL, over options that hold the defaults. */
+MU_SHARED muonium_status mu_versioned_read(const char *type, const void *given, void *options,
+                                           size_t known);
+
 /* ---- size: sums and products of sizes that report overflow ---- */
 
 /* *out = a * b (a + b); false if it does not fit, and *out is then undefined. */

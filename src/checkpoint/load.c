@@ -379,11 +379,10 @@ static muonium_status load(loading *l, muonium_optimizer *optimizer, muonium_loa
     return status;
 }
 
-void muonium_load_options_init(muonium_load_options *options)
+void muonium_load_options_init_sized(muonium_load_options *options, size_t size)
 {
-    if (options) {
-        *options = (muonium_load_options){.struct_size = sizeof *options};
-    }
+    const muonium_load_options defaults = {.struct_size = sizeof defaults};
+    mu_versioned_init(options, size, &defaults, sizeof defaults);
 }
 
 muonium_status muonium_load_reader(muonium_optimizer *optimizer, const muonium_reader *reader,
@@ -392,17 +391,10 @@ muonium_status muonium_load_reader(muonium_optimizer *optimizer, const muonium_r
     if (!optimizer || !reader) {
         return mu_fail(MUONIUM_INVALID, "%s is NULL", optimizer ? "reader" : "optimizer");
     }
-    if (options && options->struct_size != sizeof *options) {
-        return mu_fail(MUONIUM_INVALID,
-                       "struct_size of muonium_load_options is %zu: fill the struct by "
-                       "muonium_load_options_init first",
-                       options->struct_size);
-    }
     loading l = {.reader = reader, .label = mu_reader_label(reader)};
-    if (options) {
-        l.options = *options;
-    }
-    return load(&l, optimizer, report);
+    muonium_status status =
+        mu_versioned_read("muonium_load_options", options, &l.options, sizeof l.options);
+    return status == MUONIUM_OK ? load(&l, optimizer, report) : status;
 }
 
 muonium_status mu_load_into(muonium_optimizer *description, const muonium_reader *reader,

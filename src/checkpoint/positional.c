@@ -176,38 +176,32 @@ static muonium_status check_count(const list *l, const muonium_optimizer *optimi
 
 /* ---- all of it ---- */
 
-void muonium_positional_options_init(muonium_positional_options *options)
+void muonium_positional_options_init_sized(muonium_positional_options *options, size_t size)
 {
-    if (options) {
-        *options = (muonium_positional_options){.struct_size = sizeof *options,
-                                                .momentum_form = MUONIUM_MOMENTUM_LERP,
-                                                .momentum = 0.95};
-    }
+    const muonium_positional_options defaults = {
+        .struct_size = sizeof defaults, .momentum_form = MUONIUM_MOMENTUM_LERP, .momentum = 0.95};
+    mu_versioned_init(options, size, &defaults, sizeof defaults);
 }
 
 static muonium_status read_options(const muonium_positional_options *given,
                                    muonium_positional_options *options)
 {
-    muonium_positional_options_init(options);
-    if (!given) {
-        return MUONIUM_OK;
+    muonium_positional_options read;
+    muonium_positional_options_init(&read);
+    muonium_status status =
+        mu_versioned_read("muonium_positional_options", given, &read, sizeof read);
+    if (status != MUONIUM_OK) {
+        return status;
     }
-    if (given->struct_size != sizeof *given) {
-        return mu_fail(MUONIUM_INVALID,
-                       "struct_size of muonium_positional_options is %zu: fill the struct by "
-                       "muonium_positional_options_init first",
-                       given->struct_size);
-    }
-    if (given->momentum_form < MUONIUM_MOMENTUM_LERP ||
-        given->momentum_form > MUONIUM_MOMENTUM_EMA_CORRECTED ||
-        !(given->momentum >= 0 && given->momentum < 1) || given->steps > UINT64_MAX / 4) {
+    if (read.momentum_form < MUONIUM_MOMENTUM_LERP ||
+        read.momentum_form > MUONIUM_MOMENTUM_EMA_CORRECTED ||
+        !(read.momentum >= 0 && read.momentum < 1) || read.steps > UINT64_MAX / 4) {
         return mu_fail(MUONIUM_INVALID,
                        "momentum_form %d, momentum %g, steps %llu: use a form of "
                        "muonium_momentum_form, a momentum from 0 to below 1 and a true count",
-                       (int)given->momentum_form, given->momentum,
-                       (unsigned long long)given->steps);
+                       (int)read.momentum_form, read.momentum, (unsigned long long)read.steps);
     }
-    *options = *given;
+    *options = read;
     return MUONIUM_OK;
 }
 

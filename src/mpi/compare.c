@@ -98,15 +98,6 @@ static muonium_status write_line(const muonium_mpi *d, const lines *l, size_t in
     return MUONIUM_OK;
 }
 
-static uint64_t hash_of(const char *text)
-{
-    uint64_t hash = 0xcbf29ce484222325u; /* FNV-1a */
-    for (; *text; text++) {
-        hash = (hash ^ (unsigned char)*text) * 0x100000001b3u;
-    }
-    return hash;
-}
-
 /* ---- telling the difference ---- */
 
 typedef struct difference {
@@ -230,7 +221,7 @@ muonium_status mu_compare_ranks(muonium_mpi *d)
     }
     for (size_t i = 0; status == MUONIUM_OK && i < count; i++) {
         status = write_line(d, &l, i, text);
-        own[i] = zero[i] = status == MUONIUM_OK ? hash_of(text) : 0;
+        own[i] = zero[i] = status == MUONIUM_OK ? mu_hash_text(text) : 0;
     }
     status = mu_agree(d, status, what);
     if (status == MUONIUM_OK) {

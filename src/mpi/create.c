@@ -9,30 +9,25 @@
 
 static const char what[] = "creating a distributed optimizer";
 
-void muonium_mpi_options_init(muonium_mpi_options *options)
+void muonium_mpi_options_init_sized(muonium_mpi_options *options, size_t size)
 {
-    if (options) {
-        *options = (muonium_mpi_options){
-            .struct_size = sizeof *options,
-            .deadline = 300,
-            .bucket_bytes = 1 << 23,
-            .chunk_bytes = 1 << 30,
-        };
-        muonium_mpi_plan_options_init(&options->plan);
-    }
+    muonium_mpi_options defaults = {
+        .struct_size = sizeof defaults,
+        .deadline = 300,
+        .bucket_bytes = 1 << 23,
+        .chunk_bytes = 1 << 30,
+    };
+    muonium_mpi_plan_options_init(&defaults.plan);
+    mu_versioned_init(options, size, &defaults, sizeof defaults);
 }
 
 static muonium_status read_options(const muonium_mpi_options *given, muonium_mpi_options *options)
 {
     muonium_mpi_options_init(options);
-    if (given && given->struct_size != sizeof *options) {
-        return mu_fail(MUONIUM_INVALID,
-                       "struct_size of muonium_mpi_options is %zu: call muonium_mpi_options_init "
-                       "first (this library has %zu)",
-                       given->struct_size, sizeof *options);
-    }
-    if (given) {
-        *options = *given;
+    muonium_status status =
+        mu_versioned_read("muonium_mpi_options", given, options, sizeof *options);
+    if (status != MUONIUM_OK) {
+        return status;
     }
     if (!(options->deadline > 0) || !isfinite(options->deadline)) {
         return mu_fail(MUONIUM_INVALID, "deadline is %g: use a finite number of seconds above 0",

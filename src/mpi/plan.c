@@ -10,29 +10,23 @@
 /* A matrix is cut by columns only if that takes at least this much off its time. */
 #define WORTH_A_SPLIT 0.8
 
-void muonium_mpi_plan_options_init(muonium_mpi_plan_options *options)
+static const muonium_mpi_plan_options defaults = {
+    .struct_size = sizeof defaults, .flops = 2e11, .bandwidth = 1e10, .split = true};
+
+void muonium_mpi_plan_options_init_sized(muonium_mpi_plan_options *options, size_t size)
 {
-    if (options) {
-        *options = (muonium_mpi_plan_options){
-            .struct_size = sizeof *options, .flops = 2e11, .bandwidth = 1e10, .split = true};
-    }
+    mu_versioned_init(options, size, &defaults, sizeof defaults);
 }
 
 static muonium_status read_options(const muonium_mpi_plan_options *given,
                                    muonium_mpi_plan_options *options)
 {
-    muonium_mpi_plan_options_init(options);
-    if (!given) {
-        return MUONIUM_OK;
+    *options = defaults;
+    muonium_status status =
+        mu_versioned_read("muonium_mpi_plan_options", given, options, sizeof *options);
+    if (status != MUONIUM_OK) {
+        return status;
     }
-    if (given->struct_size < sizeof given->struct_size || given->struct_size > sizeof *options) {
-        return mu_fail(MUONIUM_INVALID,
-                       "struct_size of muonium_mpi_plan_options is %zu: call "
-                       "muonium_mpi_plan_options_init first (this library knows up to %zu)",
-                       given->struct_size, sizeof *options);
-    }
-    memcpy(options, given, given->struct_size);
-    options->struct_size = sizeof *options;
     if (!(options->flops > 0) || !isfinite(options->flops) || !(options->bandwidth > 0) ||
         !isfinite(options->bandwidth)) {
         return mu_fail(MUONIUM_INVALID, "flops is %g and bandwidth %g: use finite numbers above 0",

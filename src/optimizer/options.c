@@ -8,7 +8,6 @@
 #include "optimizer/optimizer.h"
 
 #include <math.h>
-#include <stdalign.h>
 #include <string.h>
 
 #include "coefficients/coefficients.h"
@@ -198,15 +197,7 @@ const char *muonium_recipe_name(int index)
     return index >= 0 && (size_t)index < COUNT(recipes) ? recipes[index].name : NULL;
 }
 
-enum { LEAST_OPTIONS = offsetof(muonium_options, weight_decay) };
-
-static muonium_status fail_on_size(size_t size)
-{
-    return mu_fail(MUONIUM_INVALID,
-                   "struct_size of muonium_options is %zu: fill the struct by "
-                   "muonium_options_init first (this library knows versions of up to %zu bytes)",
-                   size, sizeof(muonium_options));
-}
+static const char type_name[] = "muonium_options";
 
 static muonium_status fail_on_recipe(const char *name)
 {
@@ -223,15 +214,15 @@ muonium_status muonium_options_init_sized(muonium_options *options, size_t size,
         return mu_fail(MUONIUM_INVALID,
                        "options is NULL: pass the address of a muonium_options to fill");
     }
-    if (size < LEAST_OPTIONS || size > sizeof *options) {
-        return fail_on_size(size);
+    muonium_status status = mu_versioned_check(type_name, size, sizeof *options);
+    if (status != MUONIUM_OK) {
+        return status;
     }
     for (size_t i = 0; i < COUNT(recipes); i++) {
         if (strcmp(recipes[i].name, recipe != NULL ? recipe : "muonium") == 0) {
             muonium_options filled = defaults;
             recipes[i].change(&filled);
-            filled.struct_size = size;
-            memcpy(options, &filled, size);
+            mu_versioned_init(options, size, &filled, sizeof filled);
             return MUONIUM_OK;
         }
     }
@@ -472,13 +463,9 @@ muonium_status mu_check_options(const muonium_options *options)
 muonium_status mu_read_options(const muonium_options *given, muonium_options *options)
 {
     muonium_options read = defaults;
-    if (given != NULL) {
-        if (given->struct_size < LEAST_OPTIONS || given->struct_size > sizeof read ||
-            given->struct_size % alignof(muonium_options) != 0) {
-            return fail_on_size(given->struct_size);
-        }
-        memcpy(&read, given, given->struct_size);
-        read.struct_size = sizeof read;
+    muonium_status status = mu_versioned_read(type_name, given, &read, sizeof read);
+    if (status != MUONIUM_OK) {
+        return status;
     }
     /* A table goes before a name, but one that the recipe brought along must not hide
      * the name that the caller has set since. */
@@ -486,7 +473,7 @@ muonium_status mu_read_options(const muonium_options *given, muonium_options *op
         read.table = NULL;
         read.table_rows = 0;
     }
-    muonium_status status = mu_check_options(&read);
+    status = mu_check_options(&read);
     if (status == MUONIUM_OK) {
         *options = read;
     }

@@ -388,19 +388,10 @@ static muonium_status describe(muonium_optimizer *optimizer, const muonium_tenso
     return MUONIUM_OK;
 }
 
-static uint64_t hash_of(const char *text)
-{
-    uint64_t hash = 0xcbf29ce484222325u; /* FNV-1a */
-    for (; *text; text++) {
-        hash = (hash ^ (unsigned char)*text) * 0x100000001b3u;
-    }
-    return hash;
-}
-
 /* The number of a parameter by name, or the count. */
 static size_t index_of(const muonium_optimizer *optimizer, const char *name)
 {
-    uint64_t hash = hash_of(name);
+    uint64_t hash = mu_hash_text(name);
     size_t i = 0;
     while (i < optimizer->count && (optimizer->parameters[i]->name_hash != hash ||
                                     strcmp(optimizer->parameters[i]->name, name) != 0)) {
@@ -427,7 +418,7 @@ static muonium_status name_parameter(muonium_optimizer *optimizer, const char *g
         return mu_fail(MUONIUM_NO_MEMORY, "no memory for the name %s", given);
     }
     strcpy(p->name, given);
-    p->name_hash = hash_of(given);
+    p->name_hash = mu_hash_text(given);
     p->random_key = p->name_hash;
     return MUONIUM_OK;
 }

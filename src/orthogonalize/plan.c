@@ -29,29 +29,7 @@ static const muonium_plan_options defaults = {
 
 void muonium_plan_options_init_sized(muonium_plan_options *options, size_t size)
 {
-    if (options && size >= sizeof options->struct_size) {
-        size = size < sizeof defaults ? size : sizeof defaults;
-        memcpy(options, &defaults, size);
-        options->struct_size = size;
-    }
-}
-
-/* The caller's options over the defaults, as far as its version of the struct goes. */
-static muonium_status read_options(const muonium_plan_options *given, muonium_plan_options *options)
-{
-    *options = defaults;
-    if (!given) {
-        return MUONIUM_OK;
-    }
-    if (given->struct_size < sizeof given->struct_size || given->struct_size > sizeof *options) {
-        return mu_fail(MUONIUM_INVALID,
-                       "struct_size of muonium_plan_options is %zu: call "
-                       "muonium_plan_options_init first (this library knows up to %zu)",
-                       given->struct_size, sizeof *options);
-    }
-    memcpy(options, given, given->struct_size);
-    options->struct_size = sizeof *options;
-    return MUONIUM_OK;
+    mu_versioned_init(options, size, &defaults, sizeof defaults);
 }
 
 static muonium_status check_choice(const char *field, int value, int count)
@@ -216,8 +194,9 @@ muonium_status muonium_plan_create(muonium_shape shape, const muonium_plan_optio
     if (!plan) {
         return mu_fail(MUONIUM_INVALID, "plan is NULL: pass the address of a muonium_plan pointer");
     }
-    muonium_plan draft = {.shape = shape};
-    muonium_status status = read_options(options, &draft.options);
+    muonium_plan draft = {.shape = shape, .options = defaults};
+    muonium_status status =
+        mu_versioned_read("muonium_plan_options", options, &draft.options, sizeof draft.options);
     if (status == MUONIUM_OK) {
         status = check_options(&draft.options);
     }
