@@ -169,6 +169,7 @@ typedef struct pack_case {
     double scale, other_scale, shift;
     bool with_other;
     ptrdiff_t diagonal;
+    size_t gap; /* elements between panels */
 } pack_case;
 
 static double expected_packed(const pack_case *c, const mu_lanes *from, size_t lane, size_t step)
@@ -211,13 +212,18 @@ static void check_pack(const pack_case *c, bool at_front)
     if (c->with_other) {
         from.other = (char *)arena_part(&c->other, span, at_front) + origin;
     }
-    size_t bytes = width * c->steps * muonium_dtype_size(c->kernel->type);
+    size_t panels = (c->lanes + width - 1) / width, panel = width * c->steps;
+    size_t stride = panel + c->gap, count = (panels - 1) * stride + panel;
+    size_t bytes = count * muonium_dtype_size(c->kernel->type);
     unsigned char *packed = arena_part(&c->packed, bytes, at_front);
     memset(packed, 0xff, bytes); /* NaN: what is not written shows */
-    (c->a ? c->kernel->pack_a : c->kernel->pack_b)(&from, c->lanes, c->steps, packed);
-    for (size_t s = 0; s < c->steps; s++) {
-        for (size_t l = 0; l < width; l++) {
-            double got = test_element(packed, c->kernel->type, (ptrdiff_t)(s * width + l));
+    (c->a ? c->kernel->pack_a : c->kernel->pack_b)(&from, c->lanes, c->steps, packed, stride);
+    for (size_t at = 0; at < count; at++) {
+        double got = test_element(packed, c->kernel->type, (ptrdiff_t)at);
+        if (at % stride >= panel) {
+            assert_true(isnan(got)); /* between the panels */
+        } else {
+            size_t l = at / stride * width + at % stride % width, s = at % stride / width;
             double wanted = expected_packed(c, &from, l, s);
             if (got != wanted) {
                 fail_msg("pack_%c of %s, %zu lanes (stride %td), %zu steps (stride %td), other %d, "
@@ -259,21 +265,26 @@ static void with_random_terms(pack_case *c, size_t layout, test_rng *rng)
 static void check_packing(const mu_kernel *kernel, bool a)
 {
     test_rng rng = test_rng_start(a ? "pack_a" : "pack_b");
-    enum { MOST_ELEMENTS = (2 * LONGEST + 5) * MOST_LANES * 2 };
+    enum { MOST_PANELS = 3, MOST_GAP = 5 };
+    enum { MOST_ELEMENTS = (2 * LONGEST + MOST_GAP) * MOST_LANES * MOST_PANELS * 2 };
     pack_case c = {.kernel = kernel,
                    .a = a,
                    .source = arena_new(MOST_ELEMENTS * sizeof(double)),
                    .other = arena_new(MOST_ELEMENTS * sizeof(double)),
-                   .packed = arena_new(LONGEST * MOST_LANES * sizeof(double))};
+                   .packed =
+                       arena_new((LONGEST * MOST_LANES + MOST_GAP) * MOST_PANELS * sizeof(double))};
     size_t width = a ? kernel->mr : kernel->nr;
     for (int dtype = MUONIUM_F32; dtype <= MUONIUM_F16; dtype++) {
         c.dtype = (muonium_dtype)dtype;
         arena_fill(&c.source, c.dtype, &rng);
         arena_fill(&c.other, c.dtype, &rng);
         for (size_t layout = 0; layout < PACK_LAYOUTS; layout++) {
-            for (c.lanes = 1; c.lanes <= width; c.lanes++) {
+            for (size_t n = 1; n <= width + 2; n++) {
                 for (size_t l = 1; l <= 68; l++) {
+                    size_t more = width + 1 + test_below(&rng, (MOST_PANELS - 1) * width);
+                    c.lanes = n <= width ? n : more;
                     c.steps = l <= 67 ? l : LONGEST;
+                    c.gap = test_below(&rng, MOST_GAP + 1);
                     with_strides(&c, layout);
                     with_random_terms(&c, layout, &rng);
                     check_pack(&c, test_below(&rng, 2) == 0);

@@ -78,24 +78,18 @@ static void multiply_block(const gpt_machine *machine, unsigned lane, const gpt_
     float *packed_b = packed_a + BLOCK * kernel->kc;
     for (size_t k0 = 0; k0 < p->k; k0 += kernel->kc) {
         const size_t k = least(kernel->kc, p->k - k0);
-        for (size_t i = 0; i < rows; i += mr) {
-            mu_lanes from = {.data = p->a.data + (ptrdiff_t)(i0 + i) * p->a.row +
-                                     (ptrdiff_t)k0 * p->a.col,
-                             .dtype = MUONIUM_F32,
-                             .lane_stride = p->a.row,
-                             .step_stride = p->a.col,
-                             .scale = (double)p->scale};
-            kernel->pack_a(&from, least(mr, rows - i), k, packed_a + i * k);
-        }
-        for (size_t j = 0; j < cols; j += nr) {
-            mu_lanes from = {.data = p->b.data + (ptrdiff_t)k0 * p->b.row +
-                                     (ptrdiff_t)(j0 + j) * p->b.col,
-                             .dtype = MUONIUM_F32,
-                             .lane_stride = p->b.col,
-                             .step_stride = p->b.row,
-                             .scale = 1};
-            kernel->pack_b(&from, least(nr, cols - j), k, packed_b + j * k);
-        }
+        mu_lanes left = {.data = p->a.data + (ptrdiff_t)i0 * p->a.row + (ptrdiff_t)k0 * p->a.col,
+                         .dtype = MUONIUM_F32,
+                         .lane_stride = p->a.row,
+                         .step_stride = p->a.col,
+                         .scale = (double)p->scale};
+        mu_lanes right = {.data = p->b.data + (ptrdiff_t)k0 * p->b.row + (ptrdiff_t)j0 * p->b.col,
+                          .dtype = MUONIUM_F32,
+                          .lane_stride = p->b.col,
+                          .step_stride = p->b.row,
+                          .scale = 1};
+        kernel->pack_a(&left, rows, k, packed_a, mr * k);
+        kernel->pack_b(&right, cols, k, packed_b, nr * k);
         for (size_t j = 0; j < cols; j += nr) {
             for (size_t i = 0; i < rows; i += mr) {
                 kernel->tile(k, packed_a + i * k, packed_b + j * k,

@@ -75,10 +75,13 @@ typedef struct mu_kernel {
     void (*tile)(size_t k, const void *a, const void *b, void *c, ptrdiff_t ldc, size_t rows,
                  size_t cols, bool accumulate);
 
-    /* Pack `lanes` <= width lanes (mr for _a, nr for _b) of `steps` steps. Writes
-     * width * steps elements, reads nothing outside the source. */
-    void (*pack_a)(const mu_lanes *source, size_t lanes, size_t steps, void *packed);
-    void (*pack_b)(const mu_lanes *source, size_t lanes, size_t steps, void *packed);
+    /* Pack any number of lanes by `steps` steps into panels of `width` lanes (mr for _a,
+     * nr for _b) that start panel_stride elements apart. Writes width * steps elements of
+     * each panel, reads nothing outside the source. */
+    void (*pack_a)(const mu_lanes *source, size_t lanes, size_t steps, void *packed,
+                   size_t panel_stride);
+    void (*pack_b)(const mu_lanes *source, size_t lanes, size_t steps, void *packed,
+                   size_t panel_stride);
 
     /* Copy the part of c below the diagonal that lies in rows [i0, i1) and columns
      * [j0, j1) to the mirrored place above. */

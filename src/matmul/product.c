@@ -3,18 +3,20 @@
  *
  * The sum over k runs in blocks of one length, fixed by k and the kernel alone.
  * gram and symmul pack both operands for a few blocks at a time, then compute
- * the squares of MU_BLOCK x MU_BLOCK elements on and below the diagonal, each
- * by one thread, which mirrors it while it is in cache. apply packs its left
- * operand once and gives each thread strips of columns: a strip of X is packed
- * privately, whole, before its place is written, so X may be its own result.
+ * squares on and below the diagonal, each by one thread, which mirrors it while
+ * it is in cache. apply packs its left operand once and gives each thread strips
+ * of columns: a strip of X is packed privately, whole, before its place is
+ * written, so X may be its own result.
  */
 #include "matmul/matmul.h"
 
 #include "matmul/blas.h"
 
 enum {
-    BLOCKS_AT_ONCE = 4, /* k-blocks packed at a time by gram and symmul: bounds scratch memory */
-    STRIP = MU_BLOCK    /* most columns that apply gives to a thread at a time */
+    PACKED_AT_ONCE = 1 << 22, /* bytes, or one block of k, packed before gram and symmul multiply:
+                                 more drives the operands out of a shared cache */
+    SMALL_SQUARES = 512,      /* up to this m squares are small, which evens out the threads */
+    STRIP = MU_BLOCK          /* most columns that apply gives to a thread at a time */
 };
 
 /* One operand on its way through packing. */
@@ -22,7 +24,8 @@ typedef struct side {
     mu_lanes whole; /* from lane 0 and step 0 */
     size_t lanes;   /* in all */
     size_t width;   /* of a panel: mr or nr */
-    void (*pack)(const mu_lanes *source, size_t lanes, size_t steps, void *packed);
+    void (*pack)(const mu_lanes *source, size_t lanes, size_t steps, void *packed,
+                 size_t panel_stride);
     char *packed; /* [block of k][panel][step][lane] */
 } side;
 
@@ -37,7 +40,8 @@ typedef struct product {
     char *c;
     size_t ldc;
     const mu_sum *sum;  /* symmul: NULL, or where C is added up */
-    size_t squares;     /* gram, symmul: MU_BLOCK-rows of the result */
+    size_t square;      /* gram, symmul: rows of the squares */
+    size_t squares;     /* how many in a column */
     size_t strips;      /* apply */
     size_t strip_bytes; /* apply: private packed memory per lane */
 } product;
@@ -50,6 +54,13 @@ static size_t min_size(size_t a, size_t b)
 static size_t ceil_div(size_t a, size_t b)
 {
     return (a + b - 1) / b;
+}
+
+/* The least number of lanes that is whole panels of either side, or twice that. */
+static size_t group_of(const mu_kernel *kernel)
+{
+    size_t half = MU_BLOCK / 2;
+    return half % kernel->mr == 0 && half % kernel->nr == 0 ? half : MU_BLOCK;
 }
 
 size_t mu_block_columns(const mu_kernel *kernel, size_t k)
@@ -72,21 +83,33 @@ static char *panel_of(const product *p, const side *s, char *packed, size_t pane
 }
 
 /* Pack lanes [from, to) of one block of k; `packed` starts with lane `from`. */
-static void pack_lanes(const product *p, const side *s, size_t block, size_t from, size_t to,
+static void pack_block(const product *p, const side *s, size_t block, size_t from, size_t to,
                        char *packed)
 {
-    size_t source_bytes = muonium_dtype_size(s->whole.dtype);
-    size_t first_step = block * p->kc;
-    for (size_t lane = from; lane < to; lane += s->width) {
-        ptrdiff_t skip =
-            (ptrdiff_t)lane * s->whole.lane_stride + (ptrdiff_t)first_step * s->whole.step_stride;
-        skip *= (ptrdiff_t)source_bytes;
-        mu_lanes part = s->whole;
-        part.data = (const char *)part.data + skip;
-        part.other = part.other ? (const char *)part.other + skip : NULL;
-        part.diagonal = (ptrdiff_t)lane - (ptrdiff_t)first_step;
-        s->pack(&part, min_size(s->width, to - lane), steps_of(p, block), packed);
-        packed += p->kc * s->width * p->bytes;
+    size_t step = block * p->kc;
+    ptrdiff_t skip =
+        (ptrdiff_t)from * s->whole.lane_stride + (ptrdiff_t)step * s->whole.step_stride;
+    skip *= (ptrdiff_t)muonium_dtype_size(s->whole.dtype);
+    mu_lanes part = s->whole;
+    part.data = (const char *)part.data + skip;
+    part.other = part.other ? (const char *)part.other + skip : NULL;
+    part.diagonal = (ptrdiff_t)from - (ptrdiff_t)step;
+    s->pack(&part, to - from, steps_of(p, block), packed, p->kc * s->width);
+}
+
+/* Pack lanes of all blocks at hand. Where memory runs along a lane one panel after the other,
+ * so that it is read in long stretches. */
+static void pack_group(const product *p, const side *s, size_t index)
+{
+    size_t panels = ceil_div(s->lanes, s->width), group = group_of(p->kernel);
+    size_t end = min_size((index + 1) * group, s->lanes);
+    size_t at_once = s->whole.lane_stride == 1 ? group : s->width;
+    for (size_t lane = index * group; lane < end; lane += at_once) {
+        for (size_t i = 0; i < p->block_count; i++) {
+            size_t block = p->first_block + i;
+            pack_block(p, s, block, lane, min_size(lane + at_once, end),
+                       panel_of(p, s, s->packed, panels, block, lane));
+        }
     }
 }
 
@@ -98,21 +121,19 @@ static void multiply(const product *p, size_t block, size_t i0, size_t rows, siz
 {
     const mu_kernel *kernel = p->kernel;
     size_t steps = steps_of(p, block);
-    size_t a_panels = ceil_div(p->a.lanes, kernel->mr);
+    size_t a_panels = ceil_div(p->a.lanes, kernel->mr), a_bytes = p->kc * kernel->mr * p->bytes;
+    const char *a_first = panel_of(p, &p->a, p->a.packed, a_panels, block, i0);
     for (size_t j = j0; j < j0 + cols; j += kernel->nr) {
-        size_t i = i0;
-        if (lower && j > i0) {
-            i += (j - i0) / kernel->mr * kernel->mr;
-        }
-        for (; i < i0 + rows; i += kernel->mr) {
+        size_t above = lower && j > i0 ? (j - i0) / kernel->mr : 0; /* panels to leave out */
+        const char *a = a_first + above * a_bytes;
+        for (size_t i = i0 + above * kernel->mr; i < i0 + rows; i += kernel->mr, a += a_bytes) {
             size_t tile_rows = min_size(kernel->mr, i0 + rows - i);
             size_t tile_cols = min_size(kernel->nr, j0 + cols - j);
             if (lower) {
                 tile_cols = min_size(tile_cols, i + tile_rows - j);
             }
-            kernel->tile(steps, panel_of(p, &p->a, p->a.packed, a_panels, block, i), b,
-                         p->c + (i * p->ldc + j) * p->bytes, (ptrdiff_t)p->ldc, tile_rows,
-                         tile_cols, block > 0);
+            kernel->tile(steps, a, b, p->c + (i * p->ldc + j) * p->bytes, (ptrdiff_t)p->ldc,
+                         tile_rows, tile_cols, block > 0);
         }
         b += p->kc * kernel->nr * p->bytes;
     }
@@ -120,18 +141,13 @@ static void multiply(const product *p, size_t block, size_t i0, size_t rows, siz
 
 /* ---- gram and symmul ---- */
 
+/* Both sides in turn, as they may be the same matrix, which is then in cache. */
 static void pack_task(void *context, size_t index, unsigned lane)
 {
     const product *p = context;
     (void)lane;
-    size_t groups = p->squares;
-    size_t block = p->first_block + index / (2 * groups);
-    size_t group = index % (2 * groups);
-    const side *s = group < groups ? &p->a : &p->b;
-    size_t from = group % groups * MU_BLOCK;
-    size_t panels = ceil_div(s->lanes, s->width);
-    pack_lanes(p, s, block, from, min_size(from + MU_BLOCK, s->lanes),
-               panel_of(p, s, s->packed, panels, block, from));
+    pack_group(p, &p->a, index);
+    pack_group(p, &p->b, index);
 }
 
 /* Squares are handed out with those off the diagonal first, rows with the most of
@@ -170,8 +186,8 @@ static void square_task(void *context, size_t index, unsigned lane)
     (void)lane;
     size_t row, col;
     square_at(index, p->squares, &row, &col);
-    size_t i0 = row * MU_BLOCK, j0 = col * MU_BLOCK;
-    size_t rows = min_size(MU_BLOCK, p->a.lanes - i0), cols = min_size(MU_BLOCK, p->b.lanes - j0);
+    size_t i0 = row * p->square, j0 = col * p->square;
+    size_t rows = min_size(p->square, p->a.lanes - i0), cols = min_size(p->square, p->b.lanes - j0);
     size_t panels = ceil_div(p->b.lanes, p->b.width);
     size_t end = p->first_block + p->block_count;
     for (size_t block = p->first_block; block < end; block++) {
@@ -192,6 +208,14 @@ static size_t packed_bytes(const product *p, size_t lanes, size_t width, size_t 
     return mu_round_up(blocks * p->kc * mu_round_up(lanes, width) * p->bytes, MU_ALIGNMENT);
 }
 
+/* How many of `blocks` blocks of k are packed at once. */
+static size_t blocks_at_once(const product *p, const mu_kernel *kernel, size_t m, size_t blocks)
+{
+    size_t one = packed_bytes(p, m, kernel->mr, 1) + packed_bytes(p, m, kernel->nr, 1);
+    size_t fit = one > 0 ? PACKED_AT_ONCE / one : 0;
+    return min_size(blocks, fit > 0 ? fit : 1);
+}
+
 static void triangle(const mu_matmul *with, size_t m, size_t k, const mu_lanes *a,
                      const mu_lanes *b, void *c, size_t ldc, const mu_sum *sum)
 {
@@ -205,12 +229,13 @@ static void triangle(const mu_matmul *with, size_t m, size_t k, const mu_lanes *
                  .c = c,
                  .ldc = ldc,
                  .sum = sum,
-                 .squares = ceil_div(m, MU_BLOCK)};
-    size_t blocks = ceil_div(k, p.kc);
-    p.b.packed = p.a.packed + packed_bytes(&p, m, kernel->mr, min_size(blocks, BLOCKS_AT_ONCE));
+                 .square = m > SMALL_SQUARES ? MU_BLOCK : group_of(kernel)};
+    size_t blocks = ceil_div(k, p.kc), at_once = blocks_at_once(&p, kernel, m, blocks);
+    p.squares = ceil_div(m, p.square);
+    p.b.packed = p.a.packed + packed_bytes(&p, m, kernel->mr, at_once);
     for (; p.first_block < blocks; p.first_block += p.block_count) {
-        p.block_count = min_size(blocks - p.first_block, BLOCKS_AT_ONCE);
-        mu_pool_run(pack_task, &p, 2 * p.squares * p.block_count, with->lanes);
+        p.block_count = min_size(blocks - p.first_block, at_once);
+        mu_pool_run(pack_task, &p, ceil_div(m, group_of(kernel)), with->lanes);
         mu_pool_run(square_task, &p, p.squares * (p.squares + 1) / 2, with->lanes);
     }
 }
@@ -258,8 +283,8 @@ void mu_symmul_sum(const mu_matmul *with, size_t m, const mu_operand *a, const m
         }
         return;
     }
-    /* A is symmetric: its columns serve as rows, and are adjacent in memory. */
-    mu_lanes left = cols_as_lanes(a), right = cols_as_lanes(b);
+    /* B is symmetric: its rows serve as columns, and are read in longer stretches. */
+    mu_lanes left = rows_as_lanes(a), right = rows_as_lanes(b);
     triangle(with, m, m, &left, &right, c, ldc, sum);
 }
 
@@ -269,10 +294,7 @@ static void pack_left_task(void *context, size_t index, unsigned lane)
 {
     const product *p = context;
     (void)lane;
-    size_t block = index / p->squares, from = index % p->squares * MU_BLOCK;
-    size_t panels = ceil_div(p->a.lanes, p->a.width);
-    pack_lanes(p, &p->a, block, from, min_size(from + MU_BLOCK, p->a.lanes),
-               panel_of(p, &p->a, p->a.packed, panels, block, from));
+    pack_group(p, &p->a, index);
 }
 
 static void strip_task(void *context, size_t index, unsigned lane)
@@ -285,7 +307,7 @@ static void strip_task(void *context, size_t index, unsigned lane)
     size_t block_bytes = (end - first) * p->kc * p->b.width * p->bytes;
     char *mine = p->b.packed + lane * p->strip_bytes;
     for (size_t block = 0; block < blocks; block++) {
-        pack_lanes(p, &p->b, block, j0, j0 + cols, mine + block * block_bytes);
+        pack_block(p, &p->b, block, j0, j0 + cols, mine + block * block_bytes);
     }
     for (size_t i0 = 0; i0 < p->a.lanes; i0 += MU_BLOCK) {
         for (size_t block = 0; block < blocks; block++) {
@@ -307,12 +329,12 @@ void mu_apply(const mu_matmul *with, size_t m, size_t n, const mu_operand *a, co
                  .bytes = muonium_dtype_size(kernel->type),
                  .k = m,
                  .kc = mu_block_columns(kernel, m),
-                 .a = {cols_as_lanes(a), m, kernel->mr, kernel->pack_a, with->scratch},
+                 .a = {rows_as_lanes(a), m, kernel->mr, kernel->pack_a, with->scratch},
                  .b = {cols_as_lanes(x), n, kernel->nr, kernel->pack_b, NULL},
                  .c = y,
-                 .ldc = ldy,
-                 .squares = ceil_div(m, MU_BLOCK)};
+                 .ldc = ldy};
     size_t blocks = ceil_div(m, p.kc), panels = ceil_div(n, kernel->nr);
+    p.block_count = blocks;
     p.b.packed = p.a.packed + packed_bytes(&p, m, kernel->mr, blocks);
     p.strip_bytes = packed_bytes(&p, STRIP, kernel->nr, blocks);
     /* As many strips for each thread, none wider than STRIP. */
@@ -321,7 +343,7 @@ void mu_apply(const mu_matmul *with, size_t m, size_t n, const mu_operand *a, co
     while (ceil_div(panels, p.strips) * kernel->nr > STRIP) {
         p.strips++;
     }
-    mu_pool_run(pack_left_task, &p, p.squares * blocks, with->lanes);
+    mu_pool_run(pack_left_task, &p, ceil_div(m, group_of(kernel)), with->lanes);
     mu_pool_run(strip_task, &p, p.strips, with->lanes);
 }
 
@@ -343,7 +365,7 @@ bool mu_matmul_scratch(const mu_kernel *kernel, size_t m, size_t n, unsigned lan
     size_t lengths[2] = {m, n};
     for (int i = 0; i < 2; i++) {
         p.kc = mu_block_columns(kernel, lengths[i]);
-        size_t blocks = min_size(ceil_div(lengths[i], p.kc), BLOCKS_AT_ONCE);
+        size_t blocks = blocks_at_once(&p, kernel, m, ceil_div(lengths[i], p.kc));
         size_t both =
             packed_bytes(&p, m, kernel->mr, blocks) + packed_bytes(&p, m, kernel->nr, blocks);
         longest = both > longest ? both : longest;

@@ -268,34 +268,36 @@ static void NAME(store)(const void *from, size_t ld, const mu_block *to)
 
 /* ---- packing ---- */
 
-/* Lanes adjacent in memory: every step is a copy. `width` is a constant. */
+/* Lanes adjacent in memory: every step is a copy. `width` is a constant. `readable` lanes may
+ * be read and `more` steps follow in memory that is written later: where width is not a
+ * multiple of VL, vectors spill into the next step, which is written after them. */
 static inline __attribute__((always_inline)) void NAME(pack_adjacent)(
     const size_t width, const T *restrict from, const T *restrict other, ptrdiff_t step_stride,
-    T scale, T other_scale, size_t lanes, size_t steps, T *restrict packed)
+    T scale, T other_scale, size_t lanes, size_t readable, size_t steps, bool more,
+    T *restrict packed)
 {
-    if (lanes < width) {
-        for (size_t s = 0; s < steps; s++, packed += width) {
-            ptrdiff_t row = (ptrdiff_t)s * step_stride;
-            for (size_t l = 0; l < lanes; l++) {
-                T value = from[row + (ptrdiff_t)l] * scale;
-                packed[l] = other ? value + other[row + (ptrdiff_t)l] * other_scale : value;
+    const size_t covered = (width + VL - 1) / VL * VL;
+    V factor = VEC(set1)(scale), other_factor = VEC(set1)(other_scale);
+    size_t s = 0, copied = readable < covered ? 0 : more || width == covered ? steps : steps - 1;
+    for (; s < copied; s++) {
+        ptrdiff_t row = (ptrdiff_t)s * step_stride;
+#pragma GCC unroll 4
+        for (size_t l = 0; l < covered; l += VL) {
+            V value = VEC(mul)(VEC(load)(from + row + l), factor);
+            if (other) {
+                value = VEC(add)(value, VEC(mul)(VEC(load)(other + row + l), other_factor));
             }
-            memset(packed + lanes, 0, (width - lanes) * sizeof(T));
+            VEC(store)(packed + s * width + l, value);
         }
-    } else if (other) {
-        for (size_t s = 0; s < steps; s++, packed += width) {
-            ptrdiff_t row = (ptrdiff_t)s * step_stride;
-            for (size_t l = 0; l < width; l++) {
-                packed[l] =
-                    from[row + (ptrdiff_t)l] * scale + other[row + (ptrdiff_t)l] * other_scale;
-            }
+    }
+    for (; s < steps; s++) {
+        ptrdiff_t row = (ptrdiff_t)s * step_stride;
+        for (size_t l = 0; l < lanes; l++) {
+            T value = from[row + (ptrdiff_t)l] * scale;
+            packed[s * width + l] = other ? value + other[row + (ptrdiff_t)l] * other_scale : value;
         }
-    } else {
-        for (size_t s = 0; s < steps; s++, packed += width) {
-            const T *row = from + (ptrdiff_t)s * step_stride;
-            for (size_t l = 0; l < width; l++) {
-                packed[l] = row[l] * scale;
-            }
+        for (size_t l = lanes; l < width; l++) {
+            packed[s * width + l] = 0;
         }
     }
 }
@@ -303,7 +305,8 @@ static inline __attribute__((always_inline)) void NAME(pack_adjacent)(
 /* Steps adjacent in memory: squares of VL lanes by VL steps are transposed in
  * registers. Where width is not a multiple of VL the last lanes come first: their
  * vectors spill into the first lanes of the next step, which are written after
- * them, so only the very last step must be stored exactly. */
+ * them, so only the very last step must be stored exactly. Lanes are a block long, too
+ * short for the hardware to see them coming: those of the next panel are asked for. */
 static inline __attribute__((always_inline)) void NAME(pack_across)(
     const size_t width, const T *restrict from, const T *restrict other, ptrdiff_t lane_stride,
     T scale, T other_scale, size_t lanes, size_t steps, T *restrict packed)
@@ -320,8 +323,11 @@ static inline __attribute__((always_inline)) void NAME(pack_across)(
             for (size_t l = 0; l < VL; l++) {
                 if (group + l < width) {
                     ptrdiff_t at = (ptrdiff_t)(group + l) * lane_stride + (ptrdiff_t)s;
+                    ptrdiff_t next = at + (ptrdiff_t)width * lane_stride;
+                    __builtin_prefetch(from + next);
                     square[l] = VEC(mul)(VEC(load)(from + at), factor);
                     if (other) {
+                        __builtin_prefetch(other + next);
                         V term = VEC(mul)(VEC(load)(other + at), other_factor);
                         square[l] = VEC(add)(square[l], term);
                     }
@@ -378,7 +384,7 @@ static inline
                                lanes, stage + s * width);
             }
             NAME(pack_adjacent)(width, stage, NULL, (ptrdiff_t)width, (T)source->scale, 0, lanes,
-                                part, packed + s0 * width);
+                                lanes, part, false, packed + s0 * width);
         } else {
             for (size_t l = 0; l < lanes; l++) {
                 NAME(load_row)(from + (ptrdiff_t)l * source->lane_stride * bytes, source->dtype,
@@ -390,39 +396,59 @@ static inline
     }
 }
 
+#define RUN                                                                                        \
+    8 /* steps of one panel before the next, where lanes are adjacent: memory is then \
+                 read along its rows */
+
 static inline
     __attribute__((always_inline)) void NAME(pack)(const size_t width, const mu_lanes *source,
-                                                   size_t lanes, size_t steps, T *packed)
+                                                   size_t lanes, size_t steps, T *packed,
+                                                   size_t panel_stride)
 {
     const T *from = source->data, *other = source->other;
     T scale = (T)source->scale, other_scale = (T)source->other_scale;
-    if (source->dtype == T_DTYPE && source->lane_stride == 1) {
-        NAME(pack_adjacent)(width, from, other, source->step_stride, scale, other_scale, lanes,
-                            steps, packed);
-    } else if (source->dtype == T_DTYPE && source->step_stride == 1) {
-        NAME(pack_across)(width, from, other, source->lane_stride, scale, other_scale, lanes, steps,
-                          packed);
-    } else {
-        NAME(pack_staged)(width, source, lanes, steps, packed);
-    }
-    if (source->shift != 0) {
-        for (size_t l = 0; l < lanes; l++) {
-            ptrdiff_t s = (ptrdiff_t)l + source->diagonal;
-            if (s >= 0 && s < (ptrdiff_t)steps) {
-                packed[(size_t)s * width + l] += (T)source->shift;
+    bool adjacent = source->dtype == T_DTYPE && source->lane_stride == 1;
+    size_t run = adjacent ? RUN : steps;
+    for (size_t s = 0; s < steps; s += run) {
+        size_t part = steps - s < run ? steps - s : run;
+        T *to = packed + s * width;
+        for (size_t lane = 0; lane < lanes; lane += width, to += panel_stride) {
+            size_t here = lanes - lane < width ? lanes - lane : width;
+            ptrdiff_t at =
+                (ptrdiff_t)lane * source->lane_stride + (ptrdiff_t)s * source->step_stride;
+            if (adjacent) {
+                NAME(pack_adjacent)(width, from + at, other ? other + at : NULL,
+                                    source->step_stride, scale, other_scale, here, lanes - lane,
+                                    part, s + part < steps, to);
+            } else if (source->dtype == T_DTYPE && source->step_stride == 1) {
+                NAME(pack_across)(width, from + at, other ? other + at : NULL, source->lane_stride,
+                                  scale, other_scale, here, part, to);
+            } else {
+                mu_lanes rest = *source;
+                rest.data =
+                    (const char *)source->data + at * (ptrdiff_t)muonium_dtype_size(source->dtype);
+                NAME(pack_staged)(width, &rest, here, part, to);
             }
+        }
+    }
+    for (size_t l = 0; l < lanes && source->shift != 0; l++) {
+        ptrdiff_t s = (ptrdiff_t)l + source->diagonal;
+        if (s >= 0 && s < (ptrdiff_t)steps) {
+            packed[l / width * panel_stride + (size_t)s * width + l % width] += (T)source->shift;
         }
     }
 }
 
-static void NAME(pack_a)(const mu_lanes *source, size_t lanes, size_t steps, void *packed)
+static void NAME(pack_a)(const mu_lanes *source, size_t lanes, size_t steps, void *packed,
+                         size_t panel_stride)
 {
-    NAME(pack)(MR, source, lanes, steps, packed);
+    NAME(pack)(MR, source, lanes, steps, packed, panel_stride);
 }
 
-static void NAME(pack_b)(const mu_lanes *source, size_t lanes, size_t steps, void *packed)
+static void NAME(pack_b)(const mu_lanes *source, size_t lanes, size_t steps, void *packed,
+                         size_t panel_stride)
 {
-    NAME(pack)(NR, source, lanes, steps, packed);
+    NAME(pack)(NR, source, lanes, steps, packed, panel_stride);
 }
 
 /* ---- mirror ---- */
@@ -603,5 +629,6 @@ static double NAME(burst)(size_t rounds)
 
 #undef PARTS
 #undef STAGE
+#undef RUN
 #undef NR
 #undef V
