@@ -114,11 +114,47 @@ static bool bench_single(bench *b, const char *name, muonium_route route, muoniu
     return done;
 }
 
+/* `count` matrices of 64 x 64: what each costs must not depend on how many there are. */
+static bool bench_many(bench *b, size_t count)
+{
+    enum { SIDE = 64 };
+    model m = {0};
+    double seconds;
+    muonium_options options;
+    muonium_options_init(&options, NULL);
+    options.route = MUONIUM_ROUTE_MUON;
+    bool done = muonium_create(&options, &m.optimizer) == MUONIUM_OK;
+    float *data = malloc(2 * count * SIDE * SIDE * sizeof *data);
+    if (!data) {
+        muonium_destroy(m.optimizer);
+        return false;
+    }
+    m.memory[m.arrays++] = data;
+    filled(data, 2 * count * SIDE * SIDE);
+    for (size_t i = 0; done && i < count; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "w%zu", i);
+        muonium_tensor tensor = {.name = name,
+                                 .ndim = 2,
+                                 .shape = {SIDE, SIDE},
+                                 .dtype = MUONIUM_F32,
+                                 .data = data + 2 * i * SIDE * SIDE,
+                                 .grad = data + (2 * i + 1) * SIDE * SIDE};
+        done = muonium_add(m.optimizer, &tensor, NULL) == MUONIUM_OK;
+    }
+    m.elements = m.muon_elements = count * SIDE * SIDE;
+    done = done &&
+           measure_steps(b, &m, "muon step", (muonium_shape){count, SIDE, SIDE}, true, &seconds);
+    destroy(&m);
+    return done;
+}
+
 bool bench_optimizer(bench *b)
 {
     enum { ROWS = 4096, COLS = 4096 };
     double seconds, alone = 0;
     bool done =
+        bench_many(b, 10) && bench_many(b, 100) && bench_many(b, 1000) && bench_many(b, 10000) &&
         bench_single(b, "adamw", MUONIUM_ROUTE_ADAM, MUONIUM_ADAMW, false, ROWS, COLS, &seconds) &&
         bench_single(b, "nadamw", MUONIUM_ROUTE_ADAM, MUONIUM_NADAMW, false, ROWS, COLS,
                      &seconds) &&

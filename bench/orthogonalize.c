@@ -5,6 +5,7 @@
 #include <math.h>
 
 #include "base/base.h"
+#include "base/half.h"
 #include "bench.h"
 #include "cblas_peer.h"
 
@@ -24,9 +25,19 @@ static void run_plan(void *context)
     e->status = e->status == MUONIUM_OK ? status : e->status;
 }
 
-/* Seconds for one execution; 0, with the library's message, if it fails. */
-static double measure_plan(bench *b, muonium_shape shape, const muonium_plan_options *options,
-                           muonium_plan_info *info)
+/* The array's elements rounded to a type, in its own memory. */
+static void narrow(muonium_dtype dtype, size_t count, float *array)
+{
+    uint16_t *to = (uint16_t *)(void *)array;
+    for (size_t i = 0; dtype != MUONIUM_F32 && i < count; i++) {
+        to[i] = dtype == MUONIUM_BF16 ? mu_bf16_from_f32(array[i]) : mu_f16_from_f32(array[i]);
+    }
+}
+
+/* Seconds for one execution on matrices of a type; 0, with the library's message, if it
+ * fails. */
+static double measure_plan(bench *b, muonium_shape shape, muonium_dtype dtype,
+                           const muonium_plan_options *options, muonium_plan_info *info)
 {
     execution e = {0};
     double seconds = 0;
@@ -38,8 +49,9 @@ static double measure_plan(bench *b, muonium_shape shape, const muonium_plan_opt
     float *in = bench_filled(shape.batch * shape.rows, shape.cols);
     float *out = bench_filled(shape.batch * shape.rows, shape.cols);
     if (e.workspace && in && out) {
-        e.in = muonium_dense(MUONIUM_F32, shape, in);
-        e.out = muonium_dense(MUONIUM_F32, shape, out);
+        narrow(dtype, shape.batch * shape.rows * shape.cols, in);
+        e.in = muonium_dense(dtype, shape, in);
+        e.out = muonium_dense(dtype, shape, out);
         seconds = measure_best(run_plan, &e, b->budget);
     } else {
         mu_fail(MUONIUM_NO_MEMORY, "no memory for the matrices");
@@ -146,7 +158,7 @@ static bool every_form(bench *b, muonium_shape shape, double ours)
         muonium_plan_options_init(&options);
         options.form = forms[i].form;
         options.direct_set = forms[i].set;
-        double seconds = measure_plan(b, shape, &options, &info);
+        double seconds = measure_plan(b, shape, MUONIUM_F32, &options, &info);
         if (seconds == 0) {
             return false;
         }
@@ -159,15 +171,33 @@ static bool every_form(bench *b, muonium_shape shape, double ours)
     return true;
 }
 
+/* What conversion costs: the same with matrices stored in the half types. */
+static bool half_types(bench *b, muonium_shape shape)
+{
+    static const struct {
+        const char *name;
+        muonium_dtype dtype;
+    } types[] = {{"  stored in bf16", MUONIUM_BF16}, {"  stored in f16", MUONIUM_F16}};
+    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
+        muonium_plan_info info;
+        double seconds = measure_plan(b, shape, types[i].dtype, NULL, &info);
+        if (seconds == 0) {
+            return false;
+        }
+        bench_record_flops(b, types[i].name, shape, info.flops * (double)shape.batch, seconds);
+    }
+    return true;
+}
+
 bool bench_orthogonalize(bench *b, muonium_shape shape, bool forms)
 {
     muonium_plan_info info;
-    double flops, seconds = measure_plan(b, shape, NULL, &info);
+    double flops, seconds = measure_plan(b, shape, MUONIUM_F32, NULL, &info);
     if (seconds == 0) {
         return false;
     }
     bench_record_flops(b, "orthogonalize", shape, info.flops * (double)shape.batch, seconds);
-    if (forms && !every_form(b, shape, seconds)) {
+    if (forms && !(half_types(b, shape) && every_form(b, shape, seconds))) {
         return false;
     }
     if (cblas_peer_name()) {

@@ -21,6 +21,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 SIZES = (32, 64, 128, 256, 512, 1024, 2048)
+FORMS = ("stored in bf16", "stored in f16", "standard", "gram", "direct P11", "direct P12")
 PRODUCTS = ("gram", "symmul", "apply", "cblas_ssyrk", "cblas_sgemm")
 COLOURS = dict(zip(PRODUCTS, ("#0072b2", "#d55e00", "#009e73", "#999999", "#555555")))
 LIBRARIES = ("libopenblas.so.0", "libblis.so.4", "libmkl_rt.so", "libmkl_rt.so.2")
@@ -114,22 +115,23 @@ def orthogonalize_table(run):
     shapes = {}
     for row in run["results"]:
         name = row["name"].strip()
-        if name in ("orthogonalize", "plain cblas", "standard", "gram") or "direct" in name:
+        if name in FORMS or name in ("orthogonalize", "plain cblas"):
             if row["name"] != "gram":  # the product, not the form
                 shapes.setdefault(shape_of(row), {})[name] = row
-    headings = ["orthogonalize", "standard", "gram", "direct P11", "direct P12", "plain cblas"]
+    headings = ["orthogonalize", *FORMS, "plain cblas"]
     lines = ["| shape | " + " | ".join(f"{h}, ms" for h in headings)
              + " | % of peak | × quintics | × plain cblas |",
              "|---" * (len(headings) + 4) + "|"]
     for shape, rows in shapes.items():
-        times = [rows[h]["seconds"] if h in rows else None for h in headings]
-        quintics = [t for t in times[1:3] if t]
-        ours = rows["orthogonalize"]["seconds"]
+        time = {h: rows[h]["seconds"] for h in headings if h in rows}
+        ours = time["orthogonalize"]
+        quintics = [time[h] for h in ("standard", "gram") if h in time]
         lines.append(
-            f"| {shape} | " + " | ".join("–" if t is None else f"{1e3 * t:.3g}" for t in times)
+            f"| {shape} | "
+            + " | ".join(f"{1e3 * time[h]:.3g}" if h in time else "–" for h in headings)
             + f" | {rows['orthogonalize']['percent_of_peak']:.0f} % | "
             + (f"{min(quintics) / ours:.2f}" if quintics else "–") + " | "
-            + (f"{times[5] / ours:.1f}" if times[5] else "–") + " |")
+            + (f"{time['plain cblas'] / ours:.1f}" if "plain cblas" in time else "–") + " |")
     return lines
 
 
