@@ -67,8 +67,10 @@ static void expected_sums(const mu_kernel *kernel, size_t k, const void *a, cons
     }
 }
 
-static void check_tile(const mu_kernel *kernel, size_t k, const void *a, const void *b, size_t rows,
-                       size_t cols, bool accumulate, double sums[MOST_LANES][MOST_LANES])
+/* `a` packed, or with a_row = k a matrix whose steps are adjacent. */
+static void check_tile(const mu_kernel *kernel, size_t k, const void *a, bool packed, const void *b,
+                       size_t rows, size_t cols, bool accumulate,
+                       double sums[MOST_LANES][MOST_LANES])
 {
     test_matrix c = test_matrix_new(kernel->type, rows, cols, (ptrdiff_t)cols + 3, 1, false);
     for (size_t i = 0; i < rows; i++) {
@@ -76,7 +78,8 @@ static void check_tile(const mu_kernel *kernel, size_t k, const void *a, const v
             test_matrix_set(&c, i, j, accumulate ? (double)i - (double)j : (double)NAN);
         }
     }
-    kernel->tile(k, a, b, c.data, c.row_stride, rows, cols, accumulate);
+    kernel->tile(k, a, packed ? 1 : (ptrdiff_t)k, packed ? (ptrdiff_t)kernel->mr : 1, b, c.data,
+                 c.row_stride, rows, cols, accumulate);
     for (size_t i = 0; i < rows; i++) {
         for (size_t j = 0; j < cols; j++) {
             double wanted =
@@ -102,9 +105,13 @@ static void test_tile(void **state)
         bool integers = l % 2 == 0;
         size_t k = tile_lengths[l / 2];
         void *a = test_guarded_alloc(k * kernel->mr * element, 0);
+        void *matrix = test_guarded_alloc(k * kernel->mr * element, 0);
         void *b = test_guarded_alloc(k * kernel->nr * element, 0);
         for (size_t i = 0; i < k * kernel->mr; i++) {
-            test_set_element(a, kernel->type, (ptrdiff_t)i, draw(kernel, &rng, integers));
+            double value = draw(kernel, &rng, integers);
+            test_set_element(a, kernel->type, (ptrdiff_t)i, value);
+            size_t row = i % kernel->mr, step = i / kernel->mr;
+            test_set_element(matrix, kernel->type, (ptrdiff_t)(row * k + step), value);
         }
         for (size_t i = 0; i < k * kernel->nr; i++) {
             test_set_element(b, kernel->type, (ptrdiff_t)i, draw(kernel, &rng, integers));
@@ -112,11 +119,13 @@ static void test_tile(void **state)
         expected_sums(kernel, k, a, b, integers, sums);
         for (size_t rows = 1; rows <= kernel->mr; rows++) {
             for (size_t cols = 1; cols <= kernel->nr; cols++) {
-                check_tile(kernel, k, a, b, rows, cols, false, sums);
-                check_tile(kernel, k, a, b, rows, cols, true, sums);
+                check_tile(kernel, k, a, true, b, rows, cols, false, sums);
+                check_tile(kernel, k, a, true, b, rows, cols, true, sums);
+                check_tile(kernel, k, matrix, false, b, rows, cols, rows % 2 == 0, sums);
             }
         }
         test_guarded_free(a);
+        test_guarded_free(matrix);
         test_guarded_free(b);
     }
 }
@@ -208,7 +217,8 @@ static void check_pack(const pack_case *c, bool at_front)
                      .scale = c->scale,
                      .other_scale = c->other_scale,
                      .shift = c->shift,
-                     .diagonal = c->diagonal};
+                     .diagonal = c->diagonal,
+                     .distant = c->gap % 2 == 0};
     if (c->with_other) {
         from.other = (char *)arena_part(&c->other, span, at_front) + origin;
     }

@@ -39,6 +39,7 @@ typedef struct mu_lanes {
     double other_scale; /* then data is of type T too */
     double shift;       /* added where step == lane + diagonal */
     ptrdiff_t diagonal;
+    bool distant; /* not in a near cache: fetch ahead */
 } mu_lanes;
 
 /* A rectangle of a matrix in memory. */
@@ -70,10 +71,11 @@ typedef struct mu_kernel {
     size_t mr, nr, kc;
 
     /* c (rows x cols, ldc elements apart, unit column stride) = [c +] sum over k of
-     * a_panel * b_panel. rows <= mr and cols <= nr. Without `accumulate` c is not
-     * read. Reads k*mr and k*nr elements; panels need no more alignment than these. */
-    void (*tile)(size_t k, const void *a, const void *b, void *c, ptrdiff_t ldc, size_t rows,
-                 size_t cols, bool accumulate);
+     * a * b_panel. rows <= mr and cols <= nr. Without `accumulate` c is not read.
+     * b is a packed panel: k*nr elements. a is mr rows by k steps at any strides: a
+     * packed panel (1, mr), or a matrix where it lies. No alignment beyond T's. */
+    void (*tile)(size_t k, const void *a, ptrdiff_t a_row, ptrdiff_t a_step, const void *b, void *c,
+                 ptrdiff_t ldc, size_t rows, size_t cols, bool accumulate);
 
     /* Pack any number of lanes by `steps` steps into panels of `width` lanes (mr for _a,
      * nr for _b) that start panel_stride elements apart. Writes width * steps elements of

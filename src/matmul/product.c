@@ -15,7 +15,8 @@
 enum {
     PACKED_AT_ONCE = 1 << 22, /* bytes, or one block of k, packed before gram and symmul multiply:
                                  more drives the operands out of a shared cache */
-    SMALL_SQUARES = 512,      /* up to this m squares are small, which evens out the threads */
+    SMALL = 512,              /* up to this m squares are small, which evens out the threads, a
+                                 plain left operand is not packed, and none is far away */
     STRIP = MU_BLOCK          /* most columns that apply gives to a thread at a time */
 };
 
@@ -37,6 +38,7 @@ typedef struct product {
     size_t first_block; /* what is packed now */
     size_t block_count;
     side a, b;
+    size_t plain_rows; /* of A, whole panels of them, are not packed but read where they lie */
     char *c;
     size_t ldc;
     const mu_sum *sum;  /* symmul: NULL, or where C is added up */
@@ -94,6 +96,7 @@ static void pack_block(const product *p, const side *s, size_t block, size_t fro
     part.data = (const char *)part.data + skip;
     part.other = part.other ? (const char *)part.other + skip : NULL;
     part.diagonal = (ptrdiff_t)from - (ptrdiff_t)step;
+    part.distant = s->lanes > SMALL;
     s->pack(&part, to - from, steps_of(p, block), packed, p->kc * s->width);
 }
 
@@ -103,14 +106,48 @@ static void pack_group(const product *p, const side *s, size_t index)
 {
     size_t panels = ceil_div(s->lanes, s->width), group = group_of(p->kernel);
     size_t end = min_size((index + 1) * group, s->lanes);
-    size_t at_once = s->whole.lane_stride == 1 ? group : s->width;
-    for (size_t lane = index * group; lane < end; lane += at_once) {
+    size_t at_once = s->whole.lane_stride == 1 ? group : s->width, lane = index * group;
+    if (s == &p->a && lane < p->plain_rows) {
+        lane = p->plain_rows;
+    }
+    for (; lane < end; lane += at_once) {
         for (size_t i = 0; i < p->block_count; i++) {
             size_t block = p->first_block + i;
             pack_block(p, s, block, lane, min_size(lane + at_once, end),
                        panel_of(p, s, s->packed, panels, block, lane));
         }
     }
+}
+
+/* Whether an operand can be the left one where it lies: nothing to convert or to combine, and
+ * steps adjacent. */
+static bool is_plain(const mu_kernel *kernel, const mu_lanes *o)
+{
+    return o->dtype == kernel->type && o->step_stride == 1 && o->scale == 1 && !o->other &&
+           o->shift == 0;
+}
+
+/* mr rows of A, one block of k, for a tile. */
+typedef struct left_rows {
+    const char *data;
+    ptrdiff_t row, step; /* strides */
+    ptrdiff_t next;      /* bytes to the next mr rows */
+} left_rows;
+
+static left_rows left_at(const product *p, size_t block, size_t i)
+{
+    size_t width = p->a.width;
+    if (i < p->plain_rows) {
+        ptrdiff_t row = p->a.whole.lane_stride, bytes = (ptrdiff_t)p->bytes;
+        ptrdiff_t at = (ptrdiff_t)i * row + (ptrdiff_t)(block * p->kc);
+        left_rows plain = {(const char *)p->a.whole.data + at * bytes, row, 1,
+                           (ptrdiff_t)width * row * bytes};
+        return plain;
+    }
+    size_t panels = ceil_div(p->a.lanes, width);
+    left_rows packed = {panel_of(p, &p->a, p->a.packed, panels, block, i), 1, (ptrdiff_t)width,
+                        (ptrdiff_t)(p->kc * width * p->bytes)};
+    return packed;
 }
 
 /* A rows x cols block of C at (i0, j0) from one block of k, where `b_panels` packed
@@ -121,19 +158,21 @@ static void multiply(const product *p, size_t block, size_t i0, size_t rows, siz
 {
     const mu_kernel *kernel = p->kernel;
     size_t steps = steps_of(p, block);
-    size_t a_panels = ceil_div(p->a.lanes, kernel->mr), a_bytes = p->kc * kernel->mr * p->bytes;
-    const char *a_first = panel_of(p, &p->a, p->a.packed, a_panels, block, i0);
     for (size_t j = j0; j < j0 + cols; j += kernel->nr) {
         size_t above = lower && j > i0 ? (j - i0) / kernel->mr : 0; /* panels to leave out */
-        const char *a = a_first + above * a_bytes;
-        for (size_t i = i0 + above * kernel->mr; i < i0 + rows; i += kernel->mr, a += a_bytes) {
+        size_t first = i0 + above * kernel->mr;
+        left_rows a = left_at(p, block, first);
+        for (size_t i = first; i < i0 + rows; i += kernel->mr, a.data += a.next) {
+            if (i == p->plain_rows) {
+                a = left_at(p, block, i);
+            }
             size_t tile_rows = min_size(kernel->mr, i0 + rows - i);
             size_t tile_cols = min_size(kernel->nr, j0 + cols - j);
             if (lower) {
                 tile_cols = min_size(tile_cols, i + tile_rows - j);
             }
-            kernel->tile(steps, a, b, p->c + (i * p->ldc + j) * p->bytes, (ptrdiff_t)p->ldc,
-                         tile_rows, tile_cols, block > 0);
+            kernel->tile(steps, a.data, a.row, a.step, b, p->c + (i * p->ldc + j) * p->bytes,
+                         (ptrdiff_t)p->ldc, tile_rows, tile_cols, block > 0);
         }
         b += p->kc * kernel->nr * p->bytes;
     }
@@ -229,9 +268,12 @@ static void triangle(const mu_matmul *with, size_t m, size_t k, const mu_lanes *
                  .c = c,
                  .ldc = ldc,
                  .sum = sum,
-                 .square = m > SMALL_SQUARES ? MU_BLOCK : group_of(kernel)};
+                 .square = m > SMALL ? MU_BLOCK : group_of(kernel)};
     size_t blocks = ceil_div(k, p.kc), at_once = blocks_at_once(&p, kernel, m, blocks);
     p.squares = ceil_div(m, p.square);
+    if (m <= SMALL && is_plain(kernel, a)) {
+        p.plain_rows = m / kernel->mr * kernel->mr;
+    }
     p.b.packed = p.a.packed + packed_bytes(&p, m, kernel->mr, at_once);
     for (; p.first_block < blocks; p.first_block += p.block_count) {
         p.block_count = min_size(blocks - p.first_block, at_once);
@@ -243,9 +285,14 @@ static void triangle(const mu_matmul *with, size_t m, size_t k, const mu_lanes *
 /* The rows of an operand as lanes; its columns as lanes. */
 static mu_lanes rows_as_lanes(const mu_operand *o)
 {
-    mu_lanes lanes = {o->data,        o->dtype, o->row_stride,
-                      o->col_stride,  o->scale, o->other,
-                      o->other_scale, o->shift, 0};
+    mu_lanes lanes = {.data = o->data,
+                      .dtype = o->dtype,
+                      .lane_stride = o->row_stride,
+                      .step_stride = o->col_stride,
+                      .scale = o->scale,
+                      .other = o->other,
+                      .other_scale = o->other_scale,
+                      .shift = o->shift};
     return lanes;
 }
 
@@ -285,7 +332,8 @@ void mu_symmul_sum(const mu_matmul *with, size_t m, const mu_operand *a, const m
     }
     /* B is symmetric: its rows serve as columns, and are read in longer stretches. */
     mu_lanes left = rows_as_lanes(a), right = rows_as_lanes(b);
-    triangle(with, m, m, &left, &right, c, ldc, sum);
+    bool swap = is_plain(with->kernel, &right);
+    triangle(with, m, m, swap ? &right : &left, swap ? &left : &right, c, ldc, sum);
 }
 
 /* ---- apply ---- */

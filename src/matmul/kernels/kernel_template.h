@@ -30,13 +30,11 @@ _Static_assert(MR <= NR, "a staging buffer for NR lanes serves MR lanes");
 
 /* ---- tile ---- */
 
-/* `vectors` is a constant, 1 or 2, at both call sites: columns beyond the first
+/* `vectors` is a constant, 1 or 2, at all call sites: columns beyond the first
  * vector are not computed when none is wanted. */
-static inline
-    __attribute__((always_inline)) void NAME(tile_of)(const int vectors, size_t k,
-                                                      const T *restrict a, const T *restrict b,
-                                                      T *restrict c, ptrdiff_t ldc, size_t rows,
-                                                      size_t cols, bool accumulate)
+static inline __attribute__((always_inline)) void NAME(tile_of)(
+    const int vectors, size_t k, const T *restrict a, ptrdiff_t a_row, ptrdiff_t a_step,
+    const T *restrict b, T *restrict c, ptrdiff_t ldc, size_t rows, size_t cols, bool accumulate)
 {
     V sum[MR][2];
 #pragma GCC unroll 16
@@ -55,13 +53,13 @@ static inline
         V left = VEC(load)(b), right = vectors == 2 ? VEC(load)(b + VL) : left;
 #pragma GCC unroll 16
         for (int i = 0; i < MR; i++) {
-            V row = VEC(set1)(a[i]);
+            V row = VEC(set1)(a[i * a_row]);
             sum[i][0] = VEC(fma)(row, left, sum[i][0]);
             if (vectors == 2) {
                 sum[i][1] = VEC(fma)(row, right, sum[i][1]);
             }
         }
-        a += MR;
+        a += a_step;
         b += NR;
     }
     if (rows == MR && cols == (size_t)(vectors * VL)) {
@@ -91,13 +89,19 @@ static inline
     }
 }
 
-static void NAME(tile)(size_t k, const void *a, const void *b, void *c, ptrdiff_t ldc, size_t rows,
-                       size_t cols, bool accumulate)
+/* Strides that are constants save the packed tile some registers. */
+static void NAME(tile)(size_t k, const void *a, ptrdiff_t a_row, ptrdiff_t a_step, const void *b,
+                       void *c, ptrdiff_t ldc, size_t rows, size_t cols, bool accumulate)
 {
-    if (cols <= VL) {
-        NAME(tile_of)(1, k, a, b, c, ldc, rows, cols, accumulate);
+    bool packed = a_row == 1 && a_step == MR;
+    if (cols <= VL && packed) {
+        NAME(tile_of)(1, k, a, 1, MR, b, c, ldc, rows, cols, accumulate);
+    } else if (cols <= VL) {
+        NAME(tile_of)(1, k, a, a_row, a_step, b, c, ldc, rows, cols, accumulate);
+    } else if (packed) {
+        NAME(tile_of)(2, k, a, 1, MR, b, c, ldc, rows, cols, accumulate);
     } else {
-        NAME(tile_of)(2, k, a, b, c, ldc, rows, cols, accumulate);
+        NAME(tile_of)(2, k, a, a_row, a_step, b, c, ldc, rows, cols, accumulate);
     }
 }
 
@@ -306,10 +310,11 @@ static inline __attribute__((always_inline)) void NAME(pack_adjacent)(
  * registers. Where width is not a multiple of VL the last lanes come first: their
  * vectors spill into the first lanes of the next step, which are written after
  * them, so only the very last step must be stored exactly. Lanes are a block long, too
- * short for the hardware to see them coming: those of the next panel are asked for. */
+ * short for the hardware to see them coming: where they are `distant`, a constant too,
+ * those of the next panel are asked for. */
 static inline __attribute__((always_inline)) void NAME(pack_across)(
-    const size_t width, const T *restrict from, const T *restrict other, ptrdiff_t lane_stride,
-    T scale, T other_scale, size_t lanes, size_t steps, T *restrict packed)
+    const size_t width, const bool distant, const T *restrict from, const T *restrict other,
+    ptrdiff_t lane_stride, T scale, T other_scale, size_t lanes, size_t steps, T *restrict packed)
 {
     size_t s = 0;
     V factor = VEC(set1)(scale), other_factor = VEC(set1)(other_scale);
@@ -324,10 +329,14 @@ static inline __attribute__((always_inline)) void NAME(pack_across)(
                 if (group + l < width) {
                     ptrdiff_t at = (ptrdiff_t)(group + l) * lane_stride + (ptrdiff_t)s;
                     ptrdiff_t next = at + (ptrdiff_t)width * lane_stride;
-                    __builtin_prefetch(from + next);
+                    if (distant) {
+                        __builtin_prefetch(from + next);
+                    }
                     square[l] = VEC(mul)(VEC(load)(from + at), factor);
-                    if (other) {
+                    if (distant && other) {
                         __builtin_prefetch(other + next);
+                    }
+                    if (other) {
                         V term = VEC(mul)(VEC(load)(other + at), other_factor);
                         square[l] = VEC(add)(square[l], term);
                     }
@@ -390,7 +399,7 @@ static inline
                 NAME(load_row)(from + (ptrdiff_t)l * source->lane_stride * bytes, source->dtype,
                                source->step_stride, part, stage + l * STAGE);
             }
-            NAME(pack_across)(width, stage, NULL, STAGE, (T)source->scale, 0, lanes, part,
+            NAME(pack_across)(width, false, stage, NULL, STAGE, (T)source->scale, 0, lanes, part,
                               packed + s0 * width);
         }
     }
@@ -420,9 +429,12 @@ static inline
                 NAME(pack_adjacent)(width, from + at, other ? other + at : NULL,
                                     source->step_stride, scale, other_scale, here, lanes - lane,
                                     part, s + part < steps, to);
+            } else if (source->dtype == T_DTYPE && source->step_stride == 1 && source->distant) {
+                NAME(pack_across)(width, true, from + at, other ? other + at : NULL,
+                                  source->lane_stride, scale, other_scale, here, part, to);
             } else if (source->dtype == T_DTYPE && source->step_stride == 1) {
-                NAME(pack_across)(width, from + at, other ? other + at : NULL, source->lane_stride,
-                                  scale, other_scale, here, part, to);
+                NAME(pack_across)(width, false, from + at, other ? other + at : NULL,
+                                  source->lane_stride, scale, other_scale, here, part, to);
             } else {
                 mu_lanes rest = *source;
                 rest.data =
