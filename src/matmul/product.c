@@ -17,7 +17,8 @@ enum {
                                  more drives the operands out of a shared cache */
     SMALL = 512,              /* up to this m squares are small, which evens out the threads, a
                                  plain left operand is not packed, and none is far away */
-    STRIP = MU_BLOCK          /* most columns that apply gives to a thread at a time */
+    STRIP = 2 * MU_BLOCK      /* most columns that apply gives to a thread at a time, and the rows
+                                 that it computes of them at a time */
 };
 
 /* One operand on its way through packing. */
@@ -357,9 +358,9 @@ static void strip_task(void *context, size_t index, unsigned lane)
     for (size_t block = 0; block < blocks; block++) {
         pack_block(p, &p->b, block, j0, j0 + cols, mine + block * block_bytes);
     }
-    for (size_t i0 = 0; i0 < p->a.lanes; i0 += MU_BLOCK) {
+    for (size_t i0 = 0; i0 < p->a.lanes; i0 += STRIP) {
         for (size_t block = 0; block < blocks; block++) {
-            multiply(p, block, i0, min_size(MU_BLOCK, p->a.lanes - i0), j0, cols,
+            multiply(p, block, i0, min_size(STRIP, p->a.lanes - i0), j0, cols,
                      mine + block * block_bytes, false);
         }
     }
