@@ -152,6 +152,30 @@ static void every_spectrum_at_every_size(void **state)
                   worst_f32);
 }
 
+/* Too large to decompose each: rounding alone, of the set that `auto` takes. */
+static void large_matrices_round_no_worse(void **state)
+{
+    (void)state;
+    enum { SIDE = 1024, COUNT = SIDE * SIDE };
+    test_rng rng = test_rng_start("direct, large");
+    double *x = calloc(3 * (size_t)COUNT, sizeof *x), *wide = x + COUNT, *narrow = wide + COUNT;
+    assert_non_null(x);
+    for (const spectrum *kind = spectra; kind->fill; kind++) {
+        muonium_plan_options options = direct("P11");
+        spectra_draw(kind, &rng, SIDE, SIDE, x);
+        spectra_round(MUONIUM_F32, x, COUNT);
+        spectra_run(&options, MUONIUM_F32, SIDE, SIDE, x, narrow, NULL);
+        options.precision = MUONIUM_F64;
+        spectra_run(&options, MUONIUM_F64, SIDE, SIDE, x, wide, NULL);
+        double error = relative_error(narrow, wide, COUNT);
+        if (!(error <= 2 * 2.0e-3)) { /* the worst of the figures below */
+            print_error("%s: f32 off by %.3g\n", kind->name, error);
+            fail();
+        }
+    }
+    free(x);
+}
+
 /* Figures of docs/direct.md for 256 x 1024, the worst of several matrices. */
 static void rounding_is_as_published(void **state)
 {
@@ -537,6 +561,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sets_keep_what_their_table_says),
         cmocka_unit_test(every_spectrum_at_every_size),
+        cmocka_unit_test(large_matrices_round_no_worse),
         cmocka_unit_test(rounding_is_as_published),
         cmocka_unit_test(gaussian_matrices_come_out_closer),
         cmocka_unit_test(normalizations_all_work),
