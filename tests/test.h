@@ -24,6 +24,14 @@
 
 #include "muonium.h"
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define TEST_SANITIZED
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define TEST_SANITIZED
+#endif
+#endif
+
 /* ---- random numbers ---- */
 
 /* The seed of this run: MUONIUM_TEST_SEED, else a new one each time. Printed to

@@ -152,15 +152,25 @@ static void every_spectrum_at_every_size(void **state)
                   worst_f32);
 }
 
-/* Too large to decompose each: rounding alone, of the set that `auto` takes. */
+#if defined(TEST_SANITIZED)
+enum { SIDE = 96 }; /* at 1024 it would take an hour */
+#else
+enum { SIDE = 1024 };
+#endif
+
+/* Too large to decompose: rounding alone, of the set that `auto` takes, on the spectra that
+ * suffer most from it. */
 static void large_matrices_round_no_worse(void **state)
 {
     (void)state;
-    enum { SIDE = 1024, COUNT = SIDE * SIDE };
+    enum { COUNT = SIDE * SIDE };
     test_rng rng = test_rng_start("direct, large");
     double *x = calloc(3 * (size_t)COUNT, sizeof *x), *wide = x + COUNT, *narrow = wide + COUNT;
     assert_non_null(x);
     for (const spectrum *kind = spectra; kind->fill; kind++) {
+        if (!strstr(kind->name, "logspace") && !strstr(kind->name, "rank 2")) {
+            continue;
+        }
         muonium_plan_options options = direct("P11");
         spectra_draw(kind, &rng, SIDE, SIDE, x);
         spectra_round(MUONIUM_F32, x, COUNT);

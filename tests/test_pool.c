@@ -16,14 +16,6 @@
 
 #include "base/base.h"
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define SANITIZED
-#endif
-#endif
-
 enum { MAX_LANES = 64, MAX_PIECES = 5000 };
 
 static const int thread_counts[] = {1, 2, 3, 7, 16, 64};
@@ -274,7 +266,7 @@ static int child_uses_pool(void *generations)
     return right ? 0 : 1;
 }
 
-#if !defined(SANITIZED) /* their own work at exit knows the parent's threads only */
+#if !defined(TEST_SANITIZED) /* their own work at exit knows the parent's threads only */
 static int child_exits(void *unused)
 {
     (void)unused;
@@ -300,7 +292,7 @@ static void children_start_their_own_workers(void **state)
     assert_child_ok(test_fork(child_uses_pool, &generations, NULL, NULL, 30));
     sleep_microseconds(2000); /* workers asleep */
     assert_child_ok(test_fork(child_uses_pool, &generations, NULL, NULL, 30));
-#if !defined(SANITIZED)
+#if !defined(TEST_SANITIZED)
     assert_child_ok(test_fork(child_exits, NULL, NULL, NULL, 30));
 #endif
     assert_true(lanes_meet(4));
@@ -463,7 +455,7 @@ static void affinity_mask_is_respected(void **state)
     assert_child_ok(test_fork(one_cpu_is_one_thread, NULL, "MUONIUM_NUM_THREADS", NULL, 60));
 }
 
-#if !defined(SANITIZED) /* sanitizers need more address space than any limit leaves */
+#if !defined(TEST_SANITIZED) /* sanitizers need more address space than any limit leaves */
 /* In a child that has address space for a few stacks only. */
 static int works_with_fewer_threads(void *unused)
 {
@@ -643,7 +635,7 @@ int main(void)
     }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(fork_before_first_use),
-#if !defined(SANITIZED)
+#if !defined(TEST_SANITIZED)
         cmocka_unit_test(threads_that_cannot_start_are_done_without),
 #endif
         cmocka_unit_test(every_piece_runs_exactly_once),

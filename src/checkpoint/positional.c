@@ -208,7 +208,7 @@ static muonium_status read_options(const muonium_positional_options *given,
 static muonium_status load(muonium_optimizer *optimizer, list *l,
                            const muonium_positional_options *given)
 {
-    muonium_positional_options options;
+    muonium_positional_options options = {0};
     mu_incoming incoming = {0};
     muonium_status status = mu_need_state(optimizer, "load");
     if (status == MUONIUM_OK) {
