@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """One page on the speed of this machine: every product and orthogonalisation beside its peers.
 
-    bench/report.py COMMAND [--output DIRECTORY] [--name NAME] [--seconds S] [--torch] [--quick]
+    bench/report.py COMMAND [--output DIRECTORY] [--name NAME] [--seconds S] [--rounds N]
+                    [--torch] [--quick]
 
 COMMAND is the built `muonium`. Runs `muonium bench` as it is, on one thread, and beside every
 CBLAS library that is installed (OpenBLAS also forced to each of its kernels that this CPU can
@@ -30,11 +31,36 @@ CORES = {"Haswell": "avx2", "Zen": "avx2", "SkylakeX": "avx512f"}  # what each n
 
 # ---- running ----
 
-def bench(command, *arguments, **environment):
-    """The JSON of a run of `muonium bench`."""
-    done = subprocess.run([command, "bench", "--json", *arguments], check=True, text=True,
-                          capture_output=True, env={**os.environ, **environment})
-    return json.loads(done.stdout)
+def bench(command, *arguments, rounds=1, **environment):
+    """The JSON of `muonium bench`, of every figure the best of so many runs."""
+    runs = []
+    for _ in range(rounds):
+        done = subprocess.run([command, "bench", "--json", *arguments], check=True, text=True,
+                              capture_output=True, env={**os.environ, **environment})
+        runs.append(json.loads(done.stdout))
+    return best_of(runs)
+
+
+def best_of(runs):
+    """One run with the best time of each row, shares taken of the best peak and bandwidth."""
+    best = {**runs[0], "peak_gflops": max(run["peak_gflops"] for run in runs),
+            "copy_gbps": max(run["copy_gbps"] for run in runs)}
+    best["results"] = [dict(min(rows, key=lambda row: row["seconds"]))
+                       for rows in zip(*(run["results"] for run in runs))]
+    for row in best["results"]:
+        bound = 0
+        for rate, limit, share in (("gflops", "peak_gflops", "percent_of_peak"),
+                                   ("gbps", "copy_gbps", "percent_of_copy")):
+            if rate in row:
+                row[share] = 100 * row[rate] / best[limit]
+                bound += row[share]
+        if "percent_of_bound" in row:
+            row["percent_of_bound"] = bound
+    overheads = [run["step_overhead_percent"] for run in runs if "step_overhead_percent" in run]
+    if overheads:
+        best["step_overhead_percent"] = min(overheads)
+    del best["comparisons"]  # the page makes them of the best
+    return best
 
 
 def machine():
@@ -63,14 +89,14 @@ def measure(options):
     model, flags, cpus = machine()
     sizes = SIZES[1:4] if options.quick else SIZES
     squares = "--shapes=" + ",".join(f"{m}x{m}" for m in sizes)
-    seconds = f"--seconds={options.seconds}"
+    seconds, rounds = f"--seconds={options.seconds}", options.rounds
     found = {"machine": model, "cpus": cpus, "system": platform.platform()}
     whole = [squares] if options.quick else ["--gpt2"]
-    found["all_threads"] = bench(options.command, seconds, "--forms", *whole)
-    found["products"] = bench(options.command, seconds, squares)
-    found["one_thread"] = bench(options.command, seconds, squares, "--threads=1",
+    found["all_threads"] = bench(options.command, seconds, "--forms", *whole, rounds=rounds)
+    found["products"] = bench(options.command, seconds, squares, rounds=rounds)
+    found["one_thread"] = bench(options.command, seconds, squares, "--threads=1", rounds=rounds,
                                 OPENBLAS_NUM_THREADS="1")
-    found["peers"] = {name: bench(options.command, seconds, squares, **environment)
+    found["peers"] = {name: bench(options.command, seconds, squares, rounds=rounds, **environment)
                       for name, environment in peers(options.command, flags)}
     if options.torch:
         found["torch"] = subprocess.run(
@@ -225,6 +251,7 @@ def main():
     parser.add_argument("--output", type=Path, default=HERE / "results")
     parser.add_argument("--name", help="of the files; without it, from the processor's name")
     parser.add_argument("--seconds", type=float, default=0.2)
+    parser.add_argument("--rounds", type=int, default=2, help="runs, of which the best counts")
     parser.add_argument("--torch", action="store_true")
     parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
