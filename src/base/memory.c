@@ -8,8 +8,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* What is many times that large gets pages of that size where the system has them: a product
- * that walks through rows of three matrices touches more small pages than a TLB holds. */
+/* What is at least two of them large gets huge pages where the system has them: a product that
+ * walks through rows of three matrices touches more small pages than a TLB holds. */
 enum { HUGE_PAGE = 2 << 20, HUGE_PAGES_FROM = 2 * HUGE_PAGE };
 
 static void *allocate_from_c_library(void *context, size_t bytes, size_t alignment)

@@ -59,7 +59,7 @@ static size_t ceil_div(size_t a, size_t b)
     return (a + b - 1) / b;
 }
 
-/* The least number of lanes that is whole panels of either side, or twice that. */
+/* Lanes packed at a time, and rows of small squares: whole panels of either side. */
 static size_t group_of(const mu_kernel *kernel)
 {
     size_t half = MU_BLOCK / 2;

@@ -405,9 +405,9 @@ static inline
     }
 }
 
-#define RUN                                                                                        \
-    8 /* steps of one panel before the next, where lanes are adjacent: memory is then \
-                 read along its rows */
+/* Steps of one panel before the next, where lanes are adjacent: so memory is read along its
+ * rows. */
+#define RUN 8
 
 static inline
     __attribute__((always_inline)) void NAME(pack)(const size_t width, const mu_lanes *source,
