@@ -116,7 +116,7 @@ static void run_symmul(void *context)
 static void run_apply(void *context)
 {
     product *p = context;
-    mu_apply(&p->with, p->m, p->n, &p->square, &p->x, p->result, p->ld);
+    mu_apply(&p->with, p->m, p->n, &p->square, &p->x, p->result, p->ld, 1);
 }
 
 static void run_sgemm(void *context)

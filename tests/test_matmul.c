@@ -145,10 +145,12 @@ static void operand_free(operand *o)
 
 /* ---- results ---- */
 
-static test_matrix result_new(const mu_kernel *kernel, size_t rows, size_t cols, test_rng *rng)
+static test_matrix result_new(const mu_kernel *kernel, size_t rows, size_t cols, bool by_columns,
+                              test_rng *rng)
 {
-    ptrdiff_t ld = (ptrdiff_t)(cols + test_below(rng, 4));
-    test_matrix c = test_matrix_new(kernel->type, rows, cols, ld, 1, test_below(rng, 2) == 0);
+    ptrdiff_t ld = (ptrdiff_t)((by_columns ? rows : cols) + test_below(rng, 4));
+    test_matrix c = test_matrix_new(kernel->type, rows, cols, by_columns ? 1 : ld,
+                                    by_columns ? ld : 1, test_below(rng, 2) == 0);
     for (size_t i = 0; i < rows; i++) {
         for (size_t j = 0; j < cols; j++) {
             test_matrix_set(&c, i, j, (double)NAN);
@@ -231,7 +233,7 @@ static void check_gram(const kind *k, size_t m, size_t n, test_rng *rng)
 {
     operand x = operand_new(k, m, n, random_dense(k, m, n, rng),
                             k->with_other ? random_dense(k, m, n, rng) : NULL, rng);
-    test_matrix c = result_new(k->kernel, m, m, rng);
+    test_matrix c = result_new(k->kernel, m, m, false, rng);
     mu_matmul with = matmul_new(k, m, n, rng);
     mu_gram(&with, m, n, &x.view, c.data, (size_t)c.row_stride);
     check_product(k, &c, &x, &x, true, rng, "gram");
@@ -272,7 +274,7 @@ static void check_symmul(const kind *k, size_t m, test_rng *rng)
         o[i] = operand_new(k, m, m, random_commuting(k, m, order, rng),
                            k->with_other ? random_commuting(k, m, order, rng) : NULL, rng);
     }
-    test_matrix c = result_new(k->kernel, m, m, rng);
+    test_matrix c = result_new(k->kernel, m, m, false, rng);
     mu_matmul with = matmul_new(k, m, 1, rng);
     mu_symmul(&with, m, &o[0].view, &o[1].view, c.data, (size_t)c.row_stride);
     check_product(k, &c, &o[0], &o[1], false, rng, "symmul");
@@ -291,9 +293,10 @@ static void check_apply(const kind *k, size_t m, size_t n, bool in_place, test_r
                             k->with_other ? random_symmetric(k, m, rng) : NULL, rng);
     operand x = operand_new(k, m, n, random_dense(k, m, n, rng),
                             k->with_other ? random_dense(k, m, n, rng) : NULL, rng);
-    test_matrix y = in_place ? x.matrix : result_new(k->kernel, m, n, rng);
+    bool by_columns = test_below(rng, 2) == 0;
+    test_matrix y = in_place ? x.matrix : result_new(k->kernel, m, n, by_columns, rng);
     mu_matmul with = matmul_new(k, m, n, rng);
-    mu_apply(&with, m, n, &a.view, &x.view, y.data, (size_t)y.row_stride);
+    mu_apply(&with, m, n, &a.view, &x.view, y.data, (size_t)y.row_stride, (size_t)y.col_stride);
     check_product(k, &y, &a, &x, false, rng, in_place ? "apply in place" : "apply");
     test_guarded_free(with.scratch);
     if (!in_place) {
@@ -410,7 +413,7 @@ static void test_apply_in_place(void **state)
     for (size_t i = 0; i < 60; i++) {
         kind k = {.kernel = kernel,
                   .dtype = kernel->type,
-                  .layout = i % 2,
+                  .layout = i % 4, /* rows or columns that are adjacent in memory */
                   .integers = i % 3 == 0,
                   .with_other = i % 5 == 0};
         check_apply(&k, 1 + test_below(&rng, 120), 1 + test_below(&rng, 300), true, &rng);
@@ -426,7 +429,9 @@ static void test_scratch_is_used_up(void **state)
     for (size_t m = MU_BLOCK; m < MU_BLOCK + 4; m++) {
         mu_kernel shortened = with_blocks_of(kernel, 8);
         kind k = {.kernel = &shortened, .dtype = kernel->type, .alone = true};
-        check_apply(&k, m, 2 * MU_BLOCK, false, &rng);
+        for (int i = 0; i < 4; i++) { /* X on the right, and on the left */
+            check_apply(&k, m, 2 * MU_BLOCK, false, &rng);
+        }
     }
 }
 

@@ -78,7 +78,7 @@ static void compute(const problem *p, unsigned lanes)
     if (with.scratch != NULL) {
         mu_gram(&with, p->m, p->n, &x, p->gram, p->ld_square);
         mu_symmul(&with, p->m, &a, &a, p->square, p->ld_square);
-        mu_apply(&with, p->m, p->n, &a, &x, p->product, p->ld);
+        mu_apply(&with, p->m, p->n, &a, &x, p->product, p->ld, 1);
     }
     free(with.scratch);
 }

@@ -55,15 +55,16 @@ static void *form(const mu_kernel *kernel, const mu_operand *o, size_t rows, siz
     return dense;
 }
 
-static void multiply(const mu_kernel *kernel, size_t m, size_t n, const void *a, const void *b,
-                     void *c, size_t ldc)
+/* c = a b with all dense: rows x k, k x cols. */
+static void multiply(const mu_kernel *kernel, size_t rows, size_t cols, size_t k, const void *a,
+                     const void *b, void *c, size_t ldc)
 {
-    int im = (int)m, in = (int)n;
+    int m = (int)rows, n = (int)cols, steps = (int)k;
     if (kernel->type == MUONIUM_F32) {
-        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, im, in, im, 1, a, im, b, in, 0, c,
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, m, n, steps, 1, a, steps, b, n, 0, c,
                     (int)ldc);
     } else {
-        cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, im, in, im, 1, a, im, b, in, 0, c,
+        cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, m, n, steps, 1, a, steps, b, n, 0, c,
                     (int)ldc);
     }
 }
@@ -85,17 +86,25 @@ void mu_blas_gram(const mu_matmul *with, size_t m, size_t n, const mu_operand *x
 void mu_blas_symmul(const mu_matmul *with, size_t m, const mu_operand *a, const mu_operand *b,
                     void *c, size_t ldc)
 {
-    mu_blas_apply(with, m, m, a, b, c, ldc);
+    mu_blas_apply(with, m, m, a, b, c, ldc, 1);
     with->kernel->mirror(c, (ptrdiff_t)ldc, 0, m, 0, m);
 }
 
 void mu_blas_apply(const mu_matmul *with, size_t m, size_t n, const mu_operand *a,
-                   const mu_operand *x, void *y, size_t ldy)
+                   const mu_operand *x, void *y, size_t row_stride, size_t col_stride)
 {
     const mu_kernel *kernel = with->kernel;
-    char *left = with->scratch;
-    char *right = left + m * m * muonium_dtype_size(kernel->type);
-    multiply(kernel, m, n, form(kernel, a, m, m, left), form(kernel, x, m, n, right), y, ldy);
+    char *symmetric = with->scratch;
+    char *dense = symmetric + m * m * muonium_dtype_size(kernel->type);
+    form(kernel, a, m, m, symmetric);
+    if (col_stride == 1) {
+        multiply(kernel, m, n, m, symmetric, form(kernel, x, m, n, dense), y, row_stride);
+        return;
+    }
+    mu_operand turned = *x;
+    turned.row_stride = x->col_stride;
+    turned.col_stride = x->row_stride;
+    multiply(kernel, n, m, m, form(kernel, &turned, n, m, dense), symmetric, y, col_stride);
 }
 
 #else

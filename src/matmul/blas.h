@@ -23,7 +23,7 @@ void mu_blas_gram(const mu_matmul *with, size_t m, size_t n, const mu_operand *x
 void mu_blas_symmul(const mu_matmul *with, size_t m, const mu_operand *a, const mu_operand *b,
                     void *c, size_t ldc);
 void mu_blas_apply(const mu_matmul *with, size_t m, size_t n, const mu_operand *a,
-                   const mu_operand *x, void *y, size_t ldy);
+                   const mu_operand *x, void *y, size_t row_stride, size_t col_stride);
 bool mu_blas_scratch(const mu_kernel *kernel, size_t m, size_t n, size_t *bytes);
 
 #endif

@@ -68,9 +68,9 @@ typedef struct mu_sum {
 void mu_symmul_sum(const mu_matmul *with, size_t m, const mu_operand *a, const mu_operand *b,
                    void *c, size_t ldc, const mu_sum *sum);
 
-/* y: m x n, rows ldy apart; may be the memory of x if it has the same strides. */
+/* y: m x n, one of its strides being 1; may be the memory of x if it has the same strides. */
 void mu_apply(const mu_matmul *with, size_t m, size_t n, const mu_operand *a, const mu_operand *x,
-              void *y, size_t ldy);
+              void *y, size_t row_stride, size_t col_stride);
 
 /* Floating-point operations of each, counting one triangle where that is enough. */
 double mu_gram_flops(size_t m, size_t n);

@@ -4,9 +4,10 @@
  * The sum over k runs in blocks of one length, fixed by k and the kernel alone.
  * gram and symmul pack both operands for a few blocks at a time, then compute
  * squares on and below the diagonal, each by one thread, which mirrors it while
- * it is in cache. apply packs its left operand once and gives each thread strips
- * of columns: a strip of X is packed privately, whole, before its place is
- * written, so X may be its own result.
+ * it is in cache. apply packs its symmetric operand once and gives each thread strips
+ * of X: of columns, or where the result lies column by column of what are then rows. A
+ * strip is packed privately, whole, before its place is written, so X may be its own
+ * result.
  */
 #include "matmul/matmul.h"
 
@@ -17,8 +18,8 @@ enum {
                                  more drives the operands out of a shared cache */
     SMALL = 512,              /* up to this m squares are small, which evens out the threads, a
                                  plain left operand is not packed, and none is far away */
-    STRIP = 2 * MU_BLOCK      /* most columns that apply gives to a thread at a time, and the rows
-                                 that it computes of them at a time */
+    STRIP = 2 * MU_BLOCK      /* most of X that apply gives to a thread at a time, and what it
+                                 multiplies that with at a time */
 };
 
 /* One operand on its way through packing. */
@@ -45,6 +46,7 @@ typedef struct product {
     const mu_sum *sum;  /* symmul: NULL, or where C is added up */
     size_t square;      /* gram, symmul: rows of the squares */
     size_t squares;     /* how many in a column */
+    bool tall;          /* apply: X is the left operand, its strips are of rows */
     size_t strips;      /* apply */
     size_t strip_bytes; /* apply: private packed memory per lane */
 } product;
@@ -339,60 +341,74 @@ void mu_symmul_sum(const mu_matmul *with, size_t m, const mu_operand *a, const m
 
 /* ---- apply ---- */
 
-static void pack_left_task(void *context, size_t index, unsigned lane)
+static void pack_fixed_task(void *context, size_t index, unsigned lane)
 {
     const product *p = context;
     (void)lane;
-    pack_group(p, &p->a, index);
+    pack_group(p, p->tall ? &p->b : &p->a, index);
 }
 
+/* One strip, packed, is a product of its own. */
 static void strip_task(void *context, size_t index, unsigned lane)
 {
     const product *p = context;
-    size_t panels = ceil_div(p->b.lanes, p->b.width);
-    size_t first = index * panels / p->strips, end = (index + 1) * panels / p->strips;
-    size_t j0 = first * p->b.width, cols = min_size(end * p->b.width, p->b.lanes) - j0;
-    size_t blocks = ceil_div(p->k, p->kc);
-    size_t block_bytes = (end - first) * p->kc * p->b.width * p->bytes;
-    char *mine = p->b.packed + lane * p->strip_bytes;
+    const side *x = p->tall ? &p->a : &p->b;
+    size_t panels = ceil_div(x->lanes, x->width), blocks = ceil_div(p->k, p->kc);
+    size_t first = index * panels / p->strips * x->width;
+    size_t end = min_size((index + 1) * panels / p->strips * x->width, x->lanes);
+    product own = *p;
+    side *strip = p->tall ? &own.a : &own.b;
+    strip->packed += lane * p->strip_bytes;
+    strip->lanes = end - first;
+    own.c += first * (p->tall ? p->ldc : 1) * p->bytes;
     for (size_t block = 0; block < blocks; block++) {
-        pack_block(p, &p->b, block, j0, j0 + cols, mine + block * block_bytes);
+        size_t strip_panels = ceil_div(strip->lanes, x->width);
+        pack_block(p, x, block, first, end,
+                   panel_of(&own, strip, strip->packed, strip_panels, block, 0));
     }
-    for (size_t i0 = 0; i0 < p->a.lanes; i0 += STRIP) {
+    size_t b_panels = ceil_div(own.b.lanes, own.b.width);
+    for (size_t at = 0; at < p->k; at += STRIP) {
+        size_t i0 = p->tall ? 0 : at, j0 = p->tall ? at : 0;
+        size_t rows = min_size(STRIP, own.a.lanes - i0), cols = min_size(STRIP, own.b.lanes - j0);
         for (size_t block = 0; block < blocks; block++) {
-            multiply(p, block, i0, min_size(STRIP, p->a.lanes - i0), j0, cols,
-                     mine + block * block_bytes, false);
+            multiply(&own, block, i0, rows, j0, cols,
+                     panel_of(&own, &own.b, own.b.packed, b_panels, block, j0), false);
         }
     }
 }
 
 void mu_apply(const mu_matmul *with, size_t m, size_t n, const mu_operand *a, const mu_operand *x,
-              void *y, size_t ldy)
+              void *y, size_t row_stride, size_t col_stride)
 {
     if (mu_blas_selected()) {
-        mu_blas_apply(with, m, n, a, x, y, ldy);
+        mu_blas_apply(with, m, n, a, x, y, row_stride, col_stride);
         return;
     }
     const mu_kernel *kernel = with->kernel;
+    bool tall = col_stride != 1; /* Y^T = X^T A, A being symmetric */
+    mu_lanes fixed = rows_as_lanes(a), strips = cols_as_lanes(x);
     product p = {.kernel = kernel,
                  .bytes = muonium_dtype_size(kernel->type),
                  .k = m,
                  .kc = mu_block_columns(kernel, m),
-                 .a = {rows_as_lanes(a), m, kernel->mr, kernel->pack_a, with->scratch},
-                 .b = {cols_as_lanes(x), n, kernel->nr, kernel->pack_b, NULL},
+                 .a = {tall ? strips : fixed, tall ? n : m, kernel->mr, kernel->pack_a, NULL},
+                 .b = {tall ? fixed : strips, tall ? m : n, kernel->nr, kernel->pack_b, NULL},
                  .c = y,
-                 .ldc = ldy};
-    size_t blocks = ceil_div(m, p.kc), panels = ceil_div(n, kernel->nr);
-    p.block_count = blocks;
-    p.b.packed = p.a.packed + packed_bytes(&p, m, kernel->mr, blocks);
-    p.strip_bytes = packed_bytes(&p, STRIP, kernel->nr, blocks);
+                 .ldc = tall ? col_stride : row_stride,
+                 .tall = tall};
+    side *whole = tall ? &p.b : &p.a, *streamed = tall ? &p.a : &p.b;
+    size_t width = streamed->width, panels = ceil_div(n, width);
+    p.block_count = ceil_div(m, p.kc);
+    whole->packed = with->scratch;
+    streamed->packed = whole->packed + packed_bytes(&p, m, whole->width, p.block_count);
+    p.strip_bytes = packed_bytes(&p, STRIP, width, p.block_count);
     /* As many strips for each thread, none wider than STRIP. */
     unsigned lanes = mu_pool_lanes() < with->lanes ? mu_pool_lanes() : with->lanes;
     p.strips = min_size(lanes * ceil_div(n, (size_t)lanes * STRIP), panels);
-    while (ceil_div(panels, p.strips) * kernel->nr > STRIP) {
+    while (ceil_div(panels, p.strips) * width > STRIP) {
         p.strips++;
     }
-    mu_pool_run(pack_left_task, &p, ceil_div(m, group_of(kernel)), with->lanes);
+    mu_pool_run(pack_fixed_task, &p, ceil_div(m, group_of(kernel)), with->lanes);
     mu_pool_run(strip_task, &p, p.strips, with->lanes);
 }
 
@@ -421,8 +437,8 @@ bool mu_matmul_scratch(const mu_kernel *kernel, size_t m, size_t n, unsigned lan
     }
     p.kc = mu_block_columns(kernel, m);
     size_t blocks = ceil_div(m, p.kc);
-    size_t apply = packed_bytes(&p, m, kernel->mr, blocks) +
-                   lanes * packed_bytes(&p, STRIP, kernel->nr, blocks);
+    size_t wider = kernel->mr > kernel->nr ? kernel->mr : kernel->nr; /* X on either side */
+    size_t apply = packed_bytes(&p, m, wider, blocks) + lanes * packed_bytes(&p, STRIP, 1, blocks);
     *bytes = apply > longest ? apply : longest;
     return true;
 }

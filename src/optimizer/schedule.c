@@ -129,6 +129,9 @@ static muonium_status plan_class(mu_class *c, size_t capacity)
     if (across) {
         status = mu_plan_narrow(plan, c->n);
     }
+    if (status == MUONIUM_OK) {
+        status = mu_plan_keep_in_place(plan);
+    }
     if (status != MUONIUM_OK) {
         muonium_plan_destroy(plan);
         return status;

@@ -106,8 +106,11 @@ static mu_iteration begin(const muonium_plan *plan, mu_oriented in, mu_oriented 
 {
     size_t bytes = muonium_dtype_size(plan->kernel->type);
     mu_iteration it = {.plan = plan, .in = in, .out = out};
-    it.own = memory;
-    memory += mu_round_up(plan->m * plan->ldx * bytes, MU_ALIGNMENT);
+    it.home = out;
+    if (!plan->in_place) {
+        it.home = (mu_oriented){memory, plan->kernel->type, (ptrdiff_t)plan->ldx, 1};
+        memory += mu_round_up(plan->m * plan->ldx * bytes, MU_ALIGNMENT);
+    }
     for (int i = 0; i < plan->squares; i++) {
         it.square[i] = memory;
         memory += mu_round_up(plan->m * plan->ldr * bytes, MU_ALIGNMENT);
@@ -132,7 +135,7 @@ static void store_rows(void *context, size_t index, unsigned lane)
                    it->out.col_stride,
                    rows,
                    plan->n};
-    plan->kernel->store((char *)it->own + first * plan->ldx * bytes, plan->ldx, &to);
+    plan->kernel->store(it->home.data + first * plan->ldx * bytes, plan->ldx, &to);
 }
 
 static void store(mu_iteration *it)
@@ -143,14 +146,24 @@ static void store(mu_iteration *it)
 /* Fill the output with 0 or NaN. */
 static void fill(mu_iteration *it, double value)
 {
+    enum { PIECE = 256 };
     const muonium_plan *plan = it->plan;
-    float single = (float)value;
-    size_t bytes = muonium_dtype_size(plan->kernel->type);
-    const void *source = plan->kernel->type == MUONIUM_F32 ? (void *)&single : (void *)&value;
-    for (size_t i = 0; i < plan->m * plan->ldx; i++) {
-        memcpy((char *)it->own + i * bytes, source, bytes);
+    double values[PIECE];
+    for (size_t k = 0; k < PIECE; k++) {
+        values[k] = value;
     }
-    store(it);
+    for (size_t i = 0; i < plan->m; i++) {
+        for (size_t j = 0; j < plan->n; j += PIECE) {
+            ptrdiff_t at = (ptrdiff_t)i * it->out.row_stride + (ptrdiff_t)j * it->out.col_stride;
+            mu_block to = {it->out.data + at * (ptrdiff_t)muonium_dtype_size(it->out.dtype),
+                           it->out.dtype,
+                           it->out.row_stride,
+                           it->out.col_stride,
+                           1,
+                           plan->n - j < PIECE ? plan->n - j : PIECE};
+            plan->wide->store(values, PIECE, &to);
+        }
+    }
 }
 
 static void orthogonalize(mu_iteration *it, const mu_survey *survey)

@@ -16,95 +16,102 @@
 
 enum { ROWS_PER_TASK = 16, MOST_SQUARINGS = 7 };
 
-/* ---- passes over our own X ---- */
+/* ---- taking X home ---- */
 
-typedef struct own_pass {
+typedef struct taking {
     mu_iteration *it;
     double factor;         /* of all elements */
     const double *divisor; /* of each row, or NULL */
     int shift;             /* if not 0: take this power of two off instead, through f64 */
-} own_pass;
+} taking;
 
-static void take_row_wide(const own_pass *pass, size_t i, void *row)
+enum { PIECE = 128 }; /* columns, taken at a time with ROWS_PER_TASK rows */
+
+/* A piece with 2^shift taken off, as dense rows of the kernel's type. */
+static void load_shifted(const mu_iteration *it, const mu_block *from, int shift, void *to)
 {
-    enum { PIECE = 256 };
-    const mu_iteration *it = pass->it;
-    const mu_kernel *wide = it->plan->wide, *kernel = it->plan->kernel;
-    size_t bytes = muonium_dtype_size(kernel->type);
-    int half = pass->shift / 2, rest = pass->shift - half; /* 2^shift may not be a double */
-    double buffer[PIECE];
-    for (size_t j = 0; j < it->plan->n; j += PIECE) {
-        size_t cols = it->plan->n - j < PIECE ? it->plan->n - j : PIECE;
-        ptrdiff_t at = (ptrdiff_t)i * it->x.row_stride + (ptrdiff_t)j * it->x.col_stride;
-        at *= (ptrdiff_t)muonium_dtype_size(it->x.dtype);
-        mu_block from = {(char *)(uintptr_t)it->x.data + at,
-                         it->x.dtype,
-                         it->x.row_stride,
-                         it->x.col_stride,
-                         1,
-                         cols};
-        mu_block to = {(char *)row + j * bytes, kernel->type, (ptrdiff_t)cols, 1, 1, cols};
-        wide->load(&from, buffer, cols);
-        wide->row_scale(buffer, cols, ldexp(1, -half));
-        wide->row_scale(buffer, cols, ldexp(1, -rest));
-        wide->store(buffer, cols, &to);
+    const mu_kernel *wide = it->plan->wide;
+    int half = shift / 2, rest = shift - half; /* 2^shift may not be a double */
+    double buffer[ROWS_PER_TASK * PIECE];
+    wide->load(from, buffer, PIECE);
+    for (size_t i = 0; i < from->rows; i++) {
+        wide->row_scale(buffer + i * PIECE, from->cols, ldexp(1, -half));
+        wide->row_scale(buffer + i * PIECE, from->cols, ldexp(1, -rest));
     }
+    mu_block dense = {to, it->plan->kernel->type, PIECE, 1, from->rows, from->cols};
+    wide->store(buffer, PIECE, &dense);
 }
 
+static mu_block block_of(char *data, muonium_dtype dtype, ptrdiff_t row_stride,
+                         ptrdiff_t col_stride, size_t row, size_t col)
+{
+    ptrdiff_t at = (ptrdiff_t)row * row_stride + (ptrdiff_t)col * col_stride;
+    mu_block block = {
+        data + at * (ptrdiff_t)muonium_dtype_size(dtype), dtype, row_stride, col_stride, 0, 0};
+    return block;
+}
+
+/* X may be at home already: every piece is read before it is written. */
 static void take_rows(void *context, size_t index, unsigned lane)
 {
-    const own_pass *pass = context;
-    mu_iteration *it = pass->it;
+    const taking *t = context;
+    const mu_iteration *it = t->it;
     const muonium_plan *plan = it->plan;
     const mu_kernel *kernel = plan->kernel;
+    const mu_operand *x = &it->x;
+    const mu_oriented *home = &it->home;
     (void)lane;
-    size_t bytes = muonium_dtype_size(kernel->type);
-    size_t first = index * ROWS_PER_TASK;
+    double buffer[ROWS_PER_TASK * PIECE]; /* of the kernel's type */
+    size_t row_bytes = PIECE * muonium_dtype_size(kernel->type), first = index * ROWS_PER_TASK;
     size_t rows = plan->m - first < ROWS_PER_TASK ? plan->m - first : ROWS_PER_TASK;
-    char *target = (char *)it->own + first * plan->ldx * bytes;
-    if (pass->shift == 0 && it->x.data != it->own) {
-        ptrdiff_t skip = (ptrdiff_t)first * it->x.row_stride;
-        skip *= (ptrdiff_t)muonium_dtype_size(it->x.dtype);
-        mu_block from = {(char *)(uintptr_t)it->x.data + skip,
-                         it->x.dtype,
-                         it->x.row_stride,
-                         it->x.col_stride,
-                         rows,
-                         plan->n};
-        kernel->load(&from, target, plan->ldx);
-    }
-    for (size_t i = 0; i < rows; i++, target += plan->ldx * bytes) {
-        if (pass->shift != 0) {
-            take_row_wide(pass, first + i, target);
+    for (size_t j = 0; j < plan->n; j += PIECE) {
+        mu_block from =
+            block_of((char *)(uintptr_t)x->data, x->dtype, x->row_stride, x->col_stride, first, j);
+        mu_block to =
+            block_of(home->data, home->dtype, home->row_stride, home->col_stride, first, j);
+        from.rows = to.rows = rows;
+        from.cols = to.cols = plan->n - j < PIECE ? plan->n - j : PIECE;
+        if (t->shift != 0) {
+            load_shifted(it, &from, t->shift, buffer);
         } else {
-            kernel->row_scale(target, plan->n, pass->factor);
+            kernel->load(&from, buffer, PIECE);
         }
-        if (pass->divisor) {
-            kernel->row_scale(target, plan->n, 1 / pass->divisor[first + i]);
+        for (size_t i = 0; i < rows; i++) {
+            char *row = (char *)buffer + i * row_bytes;
+            if (t->shift == 0) {
+                kernel->row_scale(row, from.cols, t->factor);
+            }
+            if (t->divisor) {
+                kernel->row_scale(row, from.cols, 1 / t->divisor[first + i]);
+            }
+            if (plan->half && t->shift == 0) {
+                kernel->row_round(row, from.cols, plan->options.precision);
+            }
         }
-        if (plan->half && pass->shift == 0) {
-            kernel->row_round(target, plan->n, plan->options.precision);
-        }
+        kernel->store(buffer, PIECE, &to);
     }
 }
 
-static void take_by(mu_iteration *it, own_pass pass)
+static void take_by(taking t)
 {
+    mu_iteration *it = t.it;
+    const mu_oriented *home = &it->home;
     size_t tasks = (it->plan->m + ROWS_PER_TASK - 1) / ROWS_PER_TASK;
-    mu_pool_run(take_rows, &pass, tasks, it->with.lanes);
-    it->x = mu_operand_of(it->plan->kernel, it->own, it->plan->ldx, 1, 0);
+    mu_pool_run(take_rows, &t, tasks, it->with.lanes);
+    it->x =
+        (mu_operand){home->data, home->dtype, home->row_stride, home->col_stride, 1, NULL, 0, 0};
 }
 
-/* own = X times the factor, its rows divided; and X is own from here on. */
+/* X times the factor, its rows divided, is at home from here on. */
 static void take(mu_iteration *it, double factor, const double *divisor)
 {
-    take_by(it, (own_pass){it, factor, divisor, 0});
+    take_by((taking){it, factor, divisor, 0});
 }
 
-/* The same with own = X * 2^-shift. */
+/* The same with X * 2^-shift. */
 static void take_shifted(mu_iteration *it, int shift)
 {
-    take_by(it, (own_pass){it, 1, NULL, shift});
+    take_by((taking){it, 1, NULL, shift});
 }
 
 /* ---- norms of the Gram matrix ---- */

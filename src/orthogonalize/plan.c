@@ -93,8 +93,9 @@ static muonium_status check_shape(muonium_shape shape)
 static bool bytes_for(const muonium_plan *plan, unsigned threads, size_t *bytes)
 {
     size_t element = muonium_dtype_size(plan->kernel->type), own, square, scratch, sums;
+    size_t rows = plan->in_place ? 0 : plan->m;
     if (!mu_matmul_scratch(plan->kernel, plan->m, plan->n, threads, &scratch) ||
-        !mu_mul(plan->m * element, plan->ldx, &own) ||
+        !mu_mul(rows * element, plan->ldx, &own) ||
         !mu_mul(plan->m * element, plan->ldr, &square) ||
         !mu_mul(square, (size_t)plan->squares, &square) ||
         !mu_mul(plan->m, 2 * sizeof(double), &sums)) {
@@ -132,6 +133,12 @@ muonium_status mu_plan_narrow(muonium_plan *plan, size_t columns)
 {
     plan->n = columns;
     plan->ldx = mu_leading(plan->kernel, columns);
+    return size_workspace(plan);
+}
+
+muonium_status mu_plan_keep_in_place(muonium_plan *plan)
+{
+    plan->in_place = plan->kernel->type == MUONIUM_F32;
     return size_workspace(plan);
 }
 

@@ -44,7 +44,8 @@ struct muonium_plan {
     const mu_kernel *kernel;     /* of the type that products are computed in */
     const mu_kernel *wide;       /* f64: for inputs and scales beyond f32 */
     bool tall;
-    bool half; /* intermediates are rounded to options.precision */
+    bool half;     /* intermediates are rounded to options.precision */
+    bool in_place; /* X is kept in the caller's matrix, which is its own result */
     size_t m, n;
     size_t ldx, ldr;   /* rows of our own m x n and m x m matrices */
     int squares;       /* m x m matrices in the workspace */
@@ -75,8 +76,8 @@ struct mu_iteration {
     mu_matmul with;
     mu_oriented in, out;
     const mu_across *across; /* NULL, or who has the other columns */
-    mu_operand x;            /* the current X: first the caller's matrix and a factor, then `own` */
-    void *own;               /* m x n, rows ldx apart */
+    mu_operand x;     /* the current X: first the caller's matrix and a factor, then `home` */
+    mu_oriented home; /* m x n of the kernel's type, one stride being 1 */
     void *square[MU_MAX_SQUARES]; /* m x m, rows ldr apart; [0] is R */
     double *row_sums;             /* 2 m doubles */
     double ceiling;               /* no singular value of X exceeds it; infinity: unknown */
@@ -105,8 +106,15 @@ void mu_add_row_sums(mu_iteration *it);
  * depends on the shape is that of the whole but for sizes in memory. */
 MU_SHARED muonium_status mu_plan_narrow(muonium_plan *plan, size_t columns);
 
+/* plan.c: turn a plan into one for mu_plan_run alone, whose matrices, dense and f32, can hold
+ * X on its way: its workspace then has no place for that, unless it computes in f64. */
+muonium_status mu_plan_keep_in_place(muonium_plan *plan);
+
 /* survey.c */
 mu_survey mu_survey_matrix(const mu_iteration *it);
+
+/* The sums of squares of each row of X, which is of the kernel's type, into row_sums. */
+void mu_square_rows(const mu_iteration *it);
 
 /* normalize.c: choose the divisor of a matrix that is finite and not zero: sets x
  * and, where the norm needed it, R. */
@@ -151,9 +159,6 @@ void mu_certify_by_trace(mu_iteration *it);
 
 /* The certificate of any form, from the result's Gram matrix itself. */
 void mu_certify_exactly(mu_iteration *it);
-
-/* The sums of squares of each row of a matrix, n long and ld apart, into row_sums. */
-void mu_square_rows(mu_iteration *it, const void *matrix, size_t n, size_t ld);
 
 /* Multiply rows [0, rows) of our own matrix, `n` long and `ld` apart, by a factor. */
 void mu_scale_rows(mu_iteration *it, void *matrix, size_t rows, size_t n, size_t ld, double factor);

@@ -61,18 +61,6 @@ static void combine_row(const row_pass *pass, size_t i)
                                         pass->it->plan->options.precision);
 }
 
-static void square_whole_row(const row_pass *pass, size_t i)
-{
-    pass->it->row_sums[i] =
-        pass->it->plan->kernel->row_squares(row_at(pass, pass->other, i), pass->n, 1);
-}
-
-void mu_square_rows(mu_iteration *it, const void *matrix, size_t n, size_t ld)
-{
-    row_pass pass = {it, NULL, matrix, it->plan->m, n, ld, 0, 0, square_whole_row};
-    run_pass(&pass);
-}
-
 void mu_scale_rows(mu_iteration *it, void *matrix, size_t rows, size_t n, size_t ld, double factor)
 {
     row_pass pass = {it, matrix, NULL, rows, n, ld, factor, 0, scale_row};
@@ -207,21 +195,33 @@ void mu_multiply(mu_iteration *it, const mu_operand *a, const mu_operand *b, voi
     round_rows(it, to, it->plan->m, it->plan->ldr);
 }
 
+/* Whether products can be stored there. */
+static bool takes_products(const mu_iteration *it, const mu_oriented *matrix)
+{
+    return matrix->dtype == it->plan->kernel->type && matrix->row_stride > 0 &&
+           matrix->col_stride > 0 && (matrix->row_stride == 1 || matrix->col_stride == 1);
+}
+
+static void round_x(mu_iteration *it, const mu_oriented *x)
+{
+    const muonium_plan *plan = it->plan;
+    bool tall = x->col_stride != 1;
+    size_t rows = tall ? plan->n : plan->m, n = tall ? plan->m : plan->n;
+    ptrdiff_t ld = tall ? x->col_stride : x->row_stride;
+    row_pass pass = {it, x->data, NULL, rows, n, (size_t)ld, 0, 0, round_row};
+    run_pass(&pass);
+}
+
 void mu_advance(mu_iteration *it, const mu_operand *q, bool last)
 {
     const muonium_plan *plan = it->plan;
-    const mu_kernel *kernel = plan->kernel;
-    void *to = it->own;
-    size_t ld = plan->ldx;
-    if (last && it->out.dtype == kernel->type && it->out.col_stride == 1 &&
-        it->out.row_stride > 0 && !plan->half) {
-        to = it->out.data;
-        ld = (size_t)it->out.row_stride;
-        it->delivered = true;
-    }
-    mu_apply(&it->with, plan->m, plan->n, q, &it->x, to, ld);
-    it->x = mu_operand_of(kernel, to, ld, 1, 0);
-    if (!it->delivered) {
-        round_rows(it, to, plan->n, ld);
+    bool deliver = last && !plan->half && takes_products(it, &it->out);
+    const mu_oriented *to = deliver ? &it->out : &it->home;
+    mu_apply(&it->with, plan->m, plan->n, q, &it->x, to->data, (size_t)to->row_stride,
+             (size_t)to->col_stride);
+    it->x = (mu_operand){to->data, to->dtype, to->row_stride, to->col_stride, 1, NULL, 0, 0};
+    it->delivered = to->data == it->out.data;
+    if (plan->half) {
+        round_x(it, to);
     }
 }

@@ -1,6 +1,7 @@
 /*
  * survey.c: one pass over the caller's matrix: its largest element, whether all
- * are finite, and the sum of squares.
+ * are finite, and the sum of squares. The certificate sums the squares of the result
+ * in the same way.
  *
  * Sums are formed by rows of the oriented matrix in pieces of PIECE columns, then
  * over rows in order, in double. So neither threads, nor strides, nor element type
@@ -15,6 +16,7 @@ enum { PIECE = 256, ROWS = 16 };
 
 typedef struct survey_pass {
     const mu_iteration *it;
+    mu_oriented matrix;
     const mu_kernel *kernel;
     double scale;
 } survey_pass;
@@ -23,7 +25,7 @@ static void survey_rows(void *context, size_t index, unsigned lane)
 {
     const survey_pass *pass = context;
     const mu_iteration *it = pass->it;
-    const mu_oriented *in = &it->in;
+    const mu_oriented *in = &pass->matrix;
     const mu_kernel *kernel = pass->kernel;
     (void)lane;
     size_t bytes = muonium_dtype_size(in->dtype);
@@ -60,7 +62,7 @@ static double survey_pass_over(const mu_iteration *it, const mu_kernel *kernel, 
                                double *largest)
 {
     size_t m = it->plan->m;
-    survey_pass pass = {it, kernel, scale};
+    survey_pass pass = {it, it->in, kernel, scale};
     mu_pool_run(survey_rows, &pass, (m + ROWS - 1) / ROWS, it->with.lanes);
     double sum = 0, spoiled = 0;
     *largest = 0;
@@ -99,4 +101,12 @@ mu_survey mu_survey_matrix(const mu_iteration *it)
         survey.sum_squares = ldexp(sum, 2 * (-survey.exponent - power));
     }
     return survey;
+}
+
+void mu_square_rows(const mu_iteration *it)
+{
+    const mu_operand *x = &it->x;
+    mu_oriented matrix = {(char *)(uintptr_t)x->data, x->dtype, x->row_stride, x->col_stride};
+    survey_pass pass = {it, matrix, it->plan->kernel, 1};
+    mu_pool_run(survey_rows, &pass, (it->plan->m + ROWS - 1) / ROWS, it->with.lanes);
 }
