@@ -236,10 +236,30 @@ static void NAME(load)(const mu_block *from, void *to, size_t ld)
         }
         return;
     }
+    size_t turned = from->row_stride == 1 ? from->cols / VL * VL : 0;
+    size_t whole = turned > 0 ? from->rows / VL * VL : 0;
+    for (size_t j = 0; j < turned; j += VL) {
+        for (size_t i = 0; i < whole; i += VL) {
+            V square[VL];
+#pragma GCC unroll 16
+            for (size_t l = 0; l < VL; l++) {
+                const void *down = NAME(at)(from, i, j + l);
+                square[l] =
+                    from->dtype == T_DTYPE ? VEC(load)(down) : VEC(widen)(from->dtype, down);
+            }
+            VEC(transpose)(square);
+#pragma GCC unroll 16
+            for (size_t l = 0; l < VL; l++) {
+                VEC(store)(target + (i + l) * ld + j, square[l]);
+            }
+        }
+    }
     T column[STAGE];
     for (size_t i0 = 0; i0 < from->rows; i0 += STAGE) {
         size_t rows = from->rows - i0 < STAGE ? from->rows - i0 : STAGE;
-        for (size_t j = 0; j < from->cols; j++) {
+        /* What whole squares have brought is left out. */
+        size_t first = i0 + rows <= whole ? turned : 0;
+        for (size_t j = first; j < from->cols; j++) {
             NAME(load_row)(NAME(at)(from, i0, j), from->dtype, from->row_stride, rows, column);
             for (size_t i = 0; i < rows; i++) {
                 target[(i0 + i) * ld + j] = column[i];
