@@ -494,8 +494,9 @@ typedef struct muonium_options {
     uint64_t seed;             /* of stochastic rounding */
 
     /* Of the first options given to muonium_create only: */
-    size_t scratch_bytes; /* bound on scratch memory beyond what the largest matrix needs; 0: as
-                             much again as that */
+    size_t scratch_bytes; /* bound on scratch memory beyond what the largest matrix needs; 0:
+                             three times that matrix in all, or half of it for each thread, or
+                             2 MB, unless a single matrix needs more */
     muonium_log *log;     /* NULL: silent. Gets the routing of all parameters before the first
                              step, and what goes wrong without being an error. */
     void *log_context;

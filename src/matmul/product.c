@@ -14,7 +14,7 @@
 #include "matmul/blas.h"
 
 enum {
-    PACKED_AT_ONCE = 1 << 22, /* bytes, or one block of k, packed before gram and symmul multiply:
+    PACKED_AT_ONCE = 1 << 20, /* bytes, or one block of k, packed before gram and symmul multiply:
                                  more drives the operands out of a shared cache */
     SMALL = 512,              /* up to this m squares are small, which evens out the threads, a
                                  plain left operand is not packed, and none is far away */

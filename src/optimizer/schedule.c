@@ -9,9 +9,10 @@
  * balance threads. */
 enum { CHUNK = 32 * MU_PIECE };
 
-/* What a batch may hold at least, however small its matrices: a batch of tiny ones must
- * be long enough to be worth starting. */
-enum { LEAST_BATCH = 1 << 18 };
+/* Without a bound of the caller's, scratch memory is no more than three times the largest
+ * matrix, half a matrix for each thread if that is more, unless a single matrix needs more;
+ * and however small the matrices, batches must be long enough to be worth starting. */
+enum { LEAST_SCRATCH = 1 << 21 };
 
 size_t mu_direction_size(size_t rows, size_t cols)
 {
@@ -204,43 +205,41 @@ static muonium_status plan_within(mu_class *c, size_t bound)
     return status == MUONIUM_OK && c->capacity > 1 ? plan_class(c, 1) : status;
 }
 
-static muonium_status plan_all_within(mu_schedule *schedule, size_t extra)
+/* The bound on all scratch memory, if a single matrix needs up to `need`. */
+static size_t bound_of(const muonium_optimizer *optimizer, const mu_schedule *schedule, size_t need)
 {
-    size_t need = 0, bound;
+    size_t bound, halves = schedule->lanes > 6 ? schedule->lanes : 6;
+    if (optimizer->scratch_bytes > 0) {
+        return mu_add(need, optimizer->scratch_bytes, &bound) ? bound : SIZE_MAX;
+    }
+    bound = need > LEAST_SCRATCH ? need : LEAST_SCRATCH;
+    for (size_t i = 0; i < schedule->class_count; i++) {
+        const mu_class *c = &schedule->classes[i];
+        size_t bytes, half = mu_direction_size(c->m, c->n) * sizeof(float) / 2;
+        bound = mu_mul(half, halves, &bytes) && bytes > bound ? bytes : bound;
+    }
+    return bound;
+}
+
+static muonium_status plan_all(const muonium_optimizer *optimizer, mu_schedule *schedule)
+{
+    size_t need = 0;
     muonium_status status = MUONIUM_OK;
     for (size_t i = 0; status == MUONIUM_OK && i < schedule->class_count; i++) {
         mu_class *c = &schedule->classes[i];
         status = plan_class(c, 1);
         need = lay_out(c).bytes > need ? lay_out(c).bytes : need;
     }
-    bound = mu_add(need, extra, &bound) ? bound : SIZE_MAX;
+    size_t bound = bound_of(optimizer, schedule, need);
     for (size_t i = 0; status == MUONIUM_OK && i < schedule->class_count; i++) {
         status = plan_within(&schedule->classes[i], bound);
     }
     return status;
 }
 
-/* Without a bound: as many matrices as make up the two largest, or more if small. */
-static muonium_status plan_all_freely(mu_schedule *schedule)
-{
-    size_t budget = LEAST_BATCH;
-    muonium_status status = MUONIUM_OK;
-    for (size_t i = 0; i < schedule->class_count; i++) {
-        size_t size = mu_direction_size(schedule->classes[i].m, schedule->classes[i].n);
-        budget = 2 * size > budget ? 2 * size : budget;
-    }
-    for (size_t i = 0; status == MUONIUM_OK && i < schedule->class_count; i++) {
-        mu_class *c = &schedule->classes[i];
-        size_t fit = budget / mu_direction_size(c->m, c->n);
-        status = plan_class(c, fit < c->count ? fit : c->count);
-    }
-    return status;
-}
-
 static muonium_status allocate_scratch(const muonium_optimizer *optimizer, mu_schedule *schedule)
 {
-    size_t extra = optimizer->scratch_bytes;
-    muonium_status status = extra ? plan_all_within(schedule, extra) : plan_all_freely(schedule);
+    muonium_status status = plan_all(optimizer, schedule);
     if (status != MUONIUM_OK) {
         return status;
     }
