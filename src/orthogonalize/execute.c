@@ -10,7 +10,7 @@
 
 #include "orthogonalize/plan.h"
 
-enum { ROWS_PER_TASK = 16 };
+enum { LINES_PER_TASK = 16 };
 
 /* ---- the caller's arrays ---- */
 
@@ -100,6 +100,12 @@ static mu_oriented orient(const muonium_plan *plan, const muonium_view *view, si
     return matrix;
 }
 
+static bool runs_down(const mu_oriented *matrix)
+{
+    ptrdiff_t down = matrix->row_stride, across = matrix->col_stride;
+    return (down < 0 ? -down : down) < (across < 0 ? -across : across);
+}
+
 /* Hand out the workspace of one lane or team. */
 static mu_iteration begin(const muonium_plan *plan, mu_oriented in, mu_oriented out, char *memory,
                           unsigned threads)
@@ -108,7 +114,10 @@ static mu_iteration begin(const muonium_plan *plan, mu_oriented in, mu_oriented 
     mu_iteration it = {.plan = plan, .in = in, .out = out};
     it.home = out;
     if (!plan->in_place) {
-        it.home = (mu_oriented){memory, plan->kernel->type, (ptrdiff_t)plan->ldx, 1};
+        /* Rows or columns adjacent, as in the output, which is then stored straight ahead. */
+        bool by_columns = runs_down(&out);
+        it.home = (mu_oriented){memory, plan->kernel->type, by_columns ? 1 : (ptrdiff_t)plan->ldx,
+                                by_columns ? (ptrdiff_t)plan->m : 1};
         memory += mu_round_up(plan->m * plan->ldx * bytes, MU_ALIGNMENT);
     }
     for (int i = 0; i < plan->squares; i++) {
@@ -121,26 +130,31 @@ static mu_iteration begin(const muonium_plan *plan, mu_oriented in, mu_oriented 
     return it;
 }
 
-static void store_rows(void *context, size_t index, unsigned lane)
+/* Lines of X at home, rows or columns, into the output. */
+static void store_lines(void *context, size_t index, unsigned lane)
 {
     const mu_iteration *it = context;
     const muonium_plan *plan = it->plan;
     (void)lane;
-    size_t first = index * ROWS_PER_TASK, bytes = muonium_dtype_size(plan->kernel->type);
-    size_t rows = plan->m - first < ROWS_PER_TASK ? plan->m - first : ROWS_PER_TASK;
-    ptrdiff_t skip = (ptrdiff_t)first * it->out.row_stride;
+    bool by_columns = it->home.col_stride != 1;
+    size_t lines = by_columns ? plan->n : plan->m, length = by_columns ? plan->m : plan->n;
+    size_t ld = (size_t)(by_columns ? it->home.col_stride : it->home.row_stride);
+    ptrdiff_t line_stride = by_columns ? it->out.col_stride : it->out.row_stride;
+    size_t first = index * LINES_PER_TASK, bytes = muonium_dtype_size(plan->kernel->type);
+    ptrdiff_t skip = (ptrdiff_t)first * line_stride;
     mu_block to = {it->out.data + skip * (ptrdiff_t)muonium_dtype_size(it->out.dtype),
                    it->out.dtype,
-                   it->out.row_stride,
-                   it->out.col_stride,
-                   rows,
-                   plan->n};
-    plan->kernel->store(it->home.data + first * plan->ldx * bytes, plan->ldx, &to);
+                   line_stride,
+                   by_columns ? it->out.row_stride : it->out.col_stride,
+                   lines - first < LINES_PER_TASK ? lines - first : LINES_PER_TASK,
+                   length};
+    plan->kernel->store(it->home.data + first * ld * bytes, ld, &to);
 }
 
 static void store(mu_iteration *it)
 {
-    mu_pool_run(store_rows, it, (it->plan->m + ROWS_PER_TASK - 1) / ROWS_PER_TASK, it->with.lanes);
+    size_t lines = it->home.col_stride != 1 ? it->plan->n : it->plan->m;
+    mu_pool_run(store_lines, it, (lines + LINES_PER_TASK - 1) / LINES_PER_TASK, it->with.lanes);
 }
 
 /* Fill the output with 0 or NaN. */

@@ -395,8 +395,8 @@ static inline __attribute__((always_inline)) void NAME(pack_across)(
     }
 }
 
-/* Any strides and types: convert STAGE steps at a time into a small block of
- * type T in which the lanes or the steps are adjacent, then as above. */
+/* Any strides and types: convert STAGE steps of a panel at a time into a small block of
+ * type T in which steps are adjacent, then as above. */
 static inline
     __attribute__((always_inline)) void NAME(pack_staged)(const size_t width,
                                                           const mu_lanes *source, size_t lanes,
@@ -407,27 +407,46 @@ static inline
     for (size_t s0 = 0; s0 < steps; s0 += STAGE) {
         size_t part = steps - s0 < STAGE ? steps - s0 : STAGE;
         const char *from = (const char *)source->data + (ptrdiff_t)s0 * source->step_stride * bytes;
-        if (source->lane_stride == 1) {
-            for (size_t s = 0; s < part; s++) {
-                NAME(load_row)(from + (ptrdiff_t)s * source->step_stride * bytes, source->dtype, 1,
-                               lanes, stage + s * width);
-            }
-            NAME(pack_adjacent)(width, stage, NULL, (ptrdiff_t)width, (T)source->scale, 0, lanes,
-                                lanes, part, false, packed + s0 * width);
-        } else {
-            for (size_t l = 0; l < lanes; l++) {
-                NAME(load_row)(from + (ptrdiff_t)l * source->lane_stride * bytes, source->dtype,
-                               source->step_stride, part, stage + l * STAGE);
-            }
-            NAME(pack_across)(width, false, stage, NULL, STAGE, (T)source->scale, 0, lanes, part,
-                              packed + s0 * width);
+        for (size_t l = 0; l < lanes; l++) {
+            NAME(load_row)(from + (ptrdiff_t)l * source->lane_stride * bytes, source->dtype,
+                           source->step_stride, part, stage + l * STAGE);
         }
+        NAME(pack_across)(width, false, stage, NULL, STAGE, (T)source->scale, 0, lanes, part,
+                          packed + s0 * width);
     }
 }
 
 /* Steps of one panel before the next, where lanes are adjacent: so memory is read along its
  * rows. */
 #define RUN 8
+
+/* Lanes adjacent, but of another type: RUN steps of many lanes are converted at a time. */
+static inline
+    __attribute__((always_inline)) void NAME(pack_converted)(const size_t width,
+                                                             const mu_lanes *source, size_t lanes,
+                                                             size_t steps, T *packed,
+                                                             size_t panel_stride)
+{
+    T stage[RUN * MU_BLOCK];
+    ptrdiff_t bytes = (ptrdiff_t)muonium_dtype_size(source->dtype);
+    for (size_t first = 0; first < lanes; first += MU_BLOCK) {
+        size_t here = lanes - first < MU_BLOCK ? lanes - first : MU_BLOCK;
+        for (size_t s = 0; s < steps; s += RUN) {
+            size_t part = steps - s < RUN ? steps - s : RUN;
+            for (size_t k = 0; k < part; k++) {
+                ptrdiff_t at = (ptrdiff_t)first + (ptrdiff_t)(s + k) * source->step_stride;
+                NAME(load_row)((const char *)source->data + at * bytes, source->dtype, 1, here,
+                               stage + k * MU_BLOCK);
+            }
+            for (size_t l = 0; l < here; l += width) {
+                NAME(pack_adjacent)(width, stage + l, NULL, MU_BLOCK, (T)source->scale, 0,
+                                    here - l < width ? here - l : width, here - l, part,
+                                    s + part < steps,
+                                    packed + (first + l) / width * panel_stride + s * width);
+            }
+        }
+    }
+}
 
 static inline
     __attribute__((always_inline)) void NAME(pack)(const size_t width, const mu_lanes *source,
@@ -438,7 +457,11 @@ static inline
     T scale = (T)source->scale, other_scale = (T)source->other_scale;
     bool adjacent = source->dtype == T_DTYPE && source->lane_stride == 1;
     size_t run = adjacent ? RUN : steps;
-    for (size_t s = 0; s < steps; s += run) {
+    bool converted = !adjacent && source->lane_stride == 1;
+    if (converted) {
+        NAME(pack_converted)(width, source, lanes, steps, packed, panel_stride);
+    }
+    for (size_t s = 0; !converted && s < steps; s += run) {
         size_t part = steps - s < run ? steps - s : run;
         T *to = packed + s * width;
         for (size_t lane = 0; lane < lanes; lane += width, to += panel_stride) {
