@@ -171,8 +171,9 @@ static void multiply(const product *p, size_t block, size_t i0, size_t rows, siz
             }
             size_t tile_rows = min_size(kernel->mr, i0 + rows - i);
             size_t tile_cols = min_size(kernel->nr, j0 + cols - j);
-            if (lower) {
-                tile_cols = min_size(tile_cols, i + tile_rows - j);
+            if (lower) { /* as many whole vectors as reach the diagonal */
+                size_t vector = kernel->nr / 2;
+                tile_cols = min_size(tile_cols, i + tile_rows - j <= vector ? vector : kernel->nr);
             }
             kernel->tile(steps, a.data, a.row, a.step, b, p->c + (i * p->ldc + j) * p->bytes,
                          (ptrdiff_t)p->ldc, tile_rows, tile_cols, block > 0);

@@ -62,9 +62,12 @@ static inline __attribute__((always_inline)) void NAME(tile_of)(
         a += a_step;
         b += NR;
     }
-    if (rows == MR && cols == (size_t)(vectors * VL)) {
+    if (cols == (size_t)(vectors * VL)) {
 #pragma GCC unroll 16
         for (int i = 0; i < MR; i++) {
+            if ((size_t)i == rows) {
+                break;
+            }
 #pragma GCC unroll 2
             for (int j = 0; j < vectors; j++) {
                 T *to = c + i * ldc + j * VL;
