@@ -318,6 +318,20 @@ void mu_gram(const mu_matmul *with, size_t m, size_t n, const mu_operand *x, voi
     triangle(with, m, n, &rows, &rows, c, ldc, NULL);
 }
 
+/* A number times a matrix of the kernel's type; plain without the number. */
+static bool is_multiple(const mu_kernel *kernel, const mu_lanes *o)
+{
+    return o->dtype == kernel->type && !o->other && o->shift == 0;
+}
+
+static void hand_over_scale(mu_lanes *from, mu_lanes *to)
+{
+    to->scale *= from->scale;
+    to->other_scale *= from->scale;
+    to->shift *= from->scale;
+    from->scale = 1;
+}
+
 void mu_symmul(const mu_matmul *with, size_t m, const mu_operand *a, const mu_operand *b, void *c,
                size_t ldc)
 {
@@ -336,6 +350,11 @@ void mu_symmul_sum(const mu_matmul *with, size_t m, const mu_operand *a, const m
     }
     /* B is symmetric: its rows serve as columns, and are read in longer stretches. */
     mu_lanes left = rows_as_lanes(a), right = rows_as_lanes(b);
+    if (is_multiple(with->kernel, &left)) {
+        hand_over_scale(&left, &right);
+    } else if (is_multiple(with->kernel, &right)) {
+        hand_over_scale(&right, &left);
+    }
     bool swap = is_plain(with->kernel, &right);
     triangle(with, m, m, swap ? &right : &left, swap ? &left : &right, c, ldc, sum);
 }
