@@ -344,6 +344,50 @@ static void scratch_of_many_small_matrices_is_bounded(void **state)
     free(w);
 }
 
+/* Without a bound: three times the largest matrix, here for a layer of GPT-2, whose matrices
+ * are zero, which takes no time; half of it for each of many threads. */
+static void scratch_is_three_times_the_largest_matrix(void **state)
+{
+    (void)state;
+    enum { WIDTH = 768, LARGEST = 4 * WIDTH * WIDTH };
+    float *zeros = calloc(LARGEST, sizeof *zeros);
+    assert_non_null(zeros);
+    const size_t shapes[][3] = {{3 * WIDTH, WIDTH, 3},
+                                {WIDTH, WIDTH, 0},
+                                {4 * WIDTH, WIDTH, 0},
+                                {WIDTH, 4 * WIDTH, 0},
+                                {WIDTH, 4 * WIDTH, 0}};
+    const int threads[] = {1, 2, 6, 32};
+    for (size_t t = 0; t < sizeof threads / sizeof threads[0]; t++) {
+        assert_ok(muonium_set_threads(threads[t]));
+        muonium_optimizer *optimizer;
+        assert_ok(muonium_create(NULL, &optimizer));
+        float *weights[5];
+        for (size_t i = 0; i < 5; i++) {
+            weights[i] = calloc(shapes[i][0] * shapes[i][1], sizeof(float));
+            muonium_tensor tensor = {.ndim = 2,
+                                     .shape = {shapes[i][0], shapes[i][1]},
+                                     .heads = shapes[i][2],
+                                     .data = weights[i],
+                                     .grad = zeros};
+            assert_ok(muonium_add(optimizer, &tensor, NULL));
+        }
+        assert_ok(muonium_step(optimizer));
+        muonium_counters counters;
+        assert_ok(muonium_count(optimizer, &counters));
+        assert_int_equal(counters.zero, 7);
+        size_t halves = threads[t] < 6 ? 6 : (size_t)threads[t];
+        assert_true(counters.scratch_bytes <= halves * LARGEST * sizeof(float) / 2);
+        assert_true(counters.scratch_bytes >= LARGEST * sizeof(float));
+        muonium_destroy(optimizer);
+        for (size_t i = 0; i < 5; i++) {
+            free(weights[i]);
+        }
+    }
+    assert_ok(muonium_set_threads(0));
+    free(zeros);
+}
+
 /* ---- several callers ---- */
 
 typedef struct caller {
@@ -573,6 +617,7 @@ int main(void)
         cmocka_unit_test(groups_change_nothing),
         cmocka_unit_test(scratch_changes_nothing_and_is_bounded),
         cmocka_unit_test(scratch_of_many_small_matrices_is_bounded),
+        cmocka_unit_test(scratch_is_three_times_the_largest_matrix),
         cmocka_unit_test(optimizers_in_several_threads),
         cmocka_unit_test(environment_changes_nothing),
         cmocka_unit_test(instruction_sets_agree_on_elements),
