@@ -14,8 +14,9 @@ typedef struct bench_row {
     const char *name;
     muonium_shape shape;
     double seconds;
-    double flops; /* 0: memory alone counts */
-    double bytes; /* read plus written; 0: arithmetic alone counts */
+    double flops;   /* 0: memory alone counts */
+    double bytes;   /* read plus written; 0: arithmetic alone counts */
+    double scratch; /* of a step, in sizes of its largest matrix; 0: not of interest */
 } bench_row;
 
 /* Our time for an orthogonalisation beside another's in the same run. */

@@ -154,17 +154,16 @@ static bool bench_products(bench *b, size_t m, size_t n)
         p.square = mu_operand_of(p.with.kernel, p.symmetric, p.ld_square, 1, 0);
         p.x = mu_operand_of(p.with.kernel, p.rectangle, p.ld, 1, 0);
         muonium_shape shape = {1, m, n};
-        bench_record_flops(b, "gram", shape, mu_gram_flops(m, n),
-                           measure_best(run_gram, &p, b->budget));
-        bench_record_flops(b, "symmul", shape, mu_symmul_flops(m),
-                           measure_best(run_symmul, &p, b->budget));
-        bench_record_flops(b, "apply", shape, mu_apply_flops(m, n),
-                           measure_best(run_apply, &p, b->budget));
-        if (cblas_peer_name()) {
-            bench_record_flops(b, "cblas_ssyrk", shape, mu_gram_flops(m, n),
-                               measure_best(run_ssyrk, &p, b->budget));
-            bench_record_flops(b, "cblas_sgemm", shape, mu_apply_flops(m, n),
-                               measure_best(run_sgemm, &p, b->budget));
+        measurement ours[] = {{run_gram, &p, 0}, {run_symmul, &p, 0}, {run_apply, &p, 0}};
+        measure_in_turns(ours, 3, b->budget);
+        bench_record_flops(b, "gram", shape, mu_gram_flops(m, n), ours[0].best);
+        bench_record_flops(b, "symmul", shape, mu_symmul_flops(m), ours[1].best);
+        bench_record_flops(b, "apply", shape, mu_apply_flops(m, n), ours[2].best);
+        if (cblas_peer_name()) { /* not in turns with ours: its threads go on spinning */
+            measurement theirs[] = {{run_ssyrk, &p, 0}, {run_sgemm, &p, 0}};
+            measure_in_turns(theirs, 2, b->budget);
+            bench_record_flops(b, "cblas_ssyrk", shape, mu_gram_flops(m, n), theirs[0].best);
+            bench_record_flops(b, "cblas_sgemm", shape, mu_apply_flops(m, n), theirs[1].best);
         }
     }
     mu_free(p.with.scratch);
@@ -221,6 +220,13 @@ static void print_table(const bench *b, const muonium_cpu_info *cpu)
         printf("%-16s %20s %10.3f ms ", r->name, shape, 1e3 * r->seconds);
         print_share(b, r);
     }
+    for (size_t i = 0; i < b->count; i++) {
+        const bench_row *r = &b->rows[i];
+        if (r->scratch > 0) {
+            printf("\nThe %s uses scratch memory of %.2f times its largest matrix.\n", r->name,
+                   r->scratch);
+        }
+    }
     for (size_t i = 0; i < b->comparison_count; i++) {
         const bench_comparison *c = &b->comparisons[i];
         char shape[64];
@@ -266,6 +272,9 @@ static void print_json(const bench *b, const muonium_cpu_info *cpu)
         }
         if (r->bytes > 0 && r->flops > 0) {
             json_number(&writer, "percent_of_bound", 100 * bound_of(b, r) / r->seconds);
+        }
+        if (r->scratch > 0) {
+            json_number(&writer, "scratch_per_largest_matrix", r->scratch);
         }
         json_object_end(&writer);
     }

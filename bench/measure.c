@@ -16,19 +16,29 @@ double seconds_now(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-double measure_best(measured *run, void *context, double budget)
+void measure_in_turns(measurement *all, size_t count, double budget)
 {
     enum { LEAST = 3 };
-    double best = 1e30;
-    run(context);
-    double start = seconds_now(), before = start;
-    for (int count = 0; count < LEAST || before - start < budget; count++) {
-        run(context);
-        double after = seconds_now();
-        best = after - before < best ? after - before : best;
-        before = after;
+    for (size_t i = 0; i < count; i++) {
+        all[i].run(all[i].context);
+        all[i].best = 1e30;
     }
-    return best;
+    double start = seconds_now(), before = start;
+    for (int turn = 0; turn < LEAST || before - start < (double)count * budget; turn++) {
+        for (size_t i = 0; i < count; i++) {
+            all[i].run(all[i].context);
+            double after = seconds_now();
+            all[i].best = after - before < all[i].best ? after - before : all[i].best;
+            before = after;
+        }
+    }
+}
+
+double measure_best(measured *run, void *context, double budget)
+{
+    measurement one = {run, context, 0};
+    measure_in_turns(&one, 1, budget);
+    return one.best;
 }
 
 /* ---- peak ---- */

@@ -12,6 +12,16 @@ typedef void measured(void *context);
  * seconds but at least three after a first one that is not counted. */
 double measure_best(measured *run, void *context, double budget);
 
+/* The same for several things, of which each runs in its turn: so that what else goes on in
+ * the machine meets all of them. `budget` is for each. */
+typedef struct measurement {
+    measured *run;
+    void *context;
+    double best; /* the result */
+} measurement;
+
+void measure_in_turns(measurement *all, size_t count, double budget);
+
 /* Floating-point operations per second of all threads together, in registers only,
  * with the f32 kernel in use; best of `budget` seconds. */
 double measure_peak(double budget);

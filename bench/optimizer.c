@@ -10,11 +10,15 @@
 
 /* ---- models ---- */
 
+/* Elements from which on a matrix is large, and what a step needs beside it is of interest. */
+enum { LARGE = 1 << 20 };
+
 typedef struct model {
     muonium_optimizer *optimizer;
     float *memory[512]; /* of parameters and gradients */
     size_t arrays;
     size_t elements, muon_elements;
+    size_t largest; /* matrix of Muon's, in elements */
 } model;
 
 static void filled(float *array, size_t count)
@@ -47,6 +51,8 @@ static bool add(model *m, const char *name, size_t rows, size_t cols, size_t hea
     muonium_report(m->optimizer, muonium_parameter_count(m->optimizer) - 1, &report);
     m->elements += rows * cols;
     m->muon_elements += report.muon ? rows * cols : 0;
+    size_t matrix = report.muon ? rows * cols / (heads > 0 ? heads : 1) : 0;
+    m->largest = matrix > m->largest ? matrix : m->largest;
     return true;
 }
 
@@ -92,7 +98,11 @@ static bool measure_steps(bench *b, model *m, const char *name, muonium_shape sh
                                 .shape = shape,
                                 .seconds = *seconds,
                                 .flops = counters.flops,
-                                .bytes = least_bytes(m, checked)});
+                                .bytes = least_bytes(m, checked),
+                                .scratch = m->largest >= LARGE
+                                               ? (double)counters.scratch_bytes /
+                                                     (double)(m->largest * sizeof(float))
+                                               : 0});
     return true;
 }
 

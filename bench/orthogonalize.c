@@ -34,33 +34,83 @@ static void narrow(muonium_dtype dtype, size_t count, float *array)
     }
 }
 
-/* Seconds for one execution on matrices of a type; 0, with the library's message, if it
- * fails. */
-static double measure_plan(bench *b, muonium_shape shape, muonium_dtype dtype,
-                           const muonium_plan_options *options, muonium_plan_info *info)
+/* What is measured: first as a user gets it, then what conversion costs, then every form. */
+static const struct variant {
+    const char *name;
+    muonium_dtype dtype;
+    muonium_form form;
+    const char *set;
+} variants[] = {
+    {"orthogonalize", MUONIUM_F32, MUONIUM_FORM_AUTO, NULL},
+    {"  stored in bf16", MUONIUM_BF16, MUONIUM_FORM_AUTO, NULL},
+    {"  stored in f16", MUONIUM_F16, MUONIUM_FORM_AUTO, NULL},
+    {"  standard", MUONIUM_F32, MUONIUM_FORM_STANDARD, NULL},
+    {"  gram", MUONIUM_F32, MUONIUM_FORM_GRAM, NULL},
+    {"  direct P11", MUONIUM_F32, MUONIUM_FORM_DIRECT, "P11"},
+    {"  direct P12", MUONIUM_F32, MUONIUM_FORM_DIRECT, "P12"},
+    {"  direct P13", MUONIUM_F32, MUONIUM_FORM_DIRECT, "P13"},
+    {"  direct S12", MUONIUM_F32, MUONIUM_FORM_DIRECT, "S12"},
+};
+
+enum { VARIANTS = sizeof variants / sizeof variants[0], DTYPES = 4 };
+
+/* The variants of one shape. All use one workspace, and those of a type the same matrices. */
+typedef struct contest {
+    size_t count; /* of variants */
+    execution runs[VARIANTS];
+    double flops[VARIANTS];
+    measurement times[VARIANTS];
+    float *in[DTYPES], *out;
+    void *workspace;
+} contest;
+
+/* False, with the library's message, if that fails. */
+static bool prepare(contest *c, muonium_shape shape)
 {
-    execution e = {0};
-    double seconds = 0;
-    if (muonium_plan_create(shape, options, &e.plan) != MUONIUM_OK) {
-        return 0;
+    size_t bytes = 0;
+    for (size_t i = 0; i < c->count; i++) {
+        muonium_plan_options options;
+        muonium_plan_info info;
+        muonium_plan_options_init(&options);
+        options.form = variants[i].form;
+        options.direct_set = variants[i].set;
+        if (muonium_plan_create(shape, &options, &c->runs[i].plan) != MUONIUM_OK) {
+            return false;
+        }
+        muonium_plan_describe(c->runs[i].plan, &info);
+        bytes = info.workspace > bytes ? info.workspace : bytes;
+        c->flops[i] = info.flops * (double)shape.batch;
     }
-    muonium_plan_describe(e.plan, info);
-    e.workspace = mu_alloc(info->workspace);
-    float *in = bench_filled(shape.batch * shape.rows, shape.cols);
-    float *out = bench_filled(shape.batch * shape.rows, shape.cols);
-    if (e.workspace && in && out) {
-        narrow(dtype, shape.batch * shape.rows * shape.cols, in);
-        e.in = muonium_dense(dtype, shape, in);
-        e.out = muonium_dense(dtype, shape, out);
-        seconds = measure_best(run_plan, &e, b->budget);
-    } else {
-        mu_fail(MUONIUM_NO_MEMORY, "no memory for the matrices");
+    c->workspace = mu_alloc(bytes);
+    c->out = bench_filled(shape.batch * shape.rows, shape.cols);
+    for (size_t i = 0; i < c->count; i++) {
+        muonium_dtype dtype = variants[i].dtype;
+        if (!c->in[dtype]) {
+            c->in[dtype] = bench_filled(shape.batch * shape.rows, shape.cols);
+            if (!c->workspace || !c->out || !c->in[dtype]) {
+                mu_fail(MUONIUM_NO_MEMORY, "no memory for the matrices");
+                return false;
+            }
+            narrow(dtype, shape.batch * shape.rows * shape.cols, c->in[dtype]);
+        }
+        c->runs[i].in = muonium_dense(dtype, shape, c->in[dtype]);
+        c->runs[i].out = muonium_dense(dtype, shape, c->out);
+        c->runs[i].workspace = c->workspace;
+        c->times[i] = (measurement){run_plan, &c->runs[i], 0};
     }
-    mu_free(e.workspace);
-    mu_free(in);
-    mu_free(out);
-    muonium_plan_destroy(e.plan);
-    return e.status == MUONIUM_OK ? seconds : 0;
+    return true;
+}
+
+static void end_contest(contest *c)
+{
+    for (size_t i = 0; i < c->count; i++) {
+        muonium_plan_destroy(c->runs[i].plan);
+    }
+    for (size_t i = 0; i < DTYPES; i++) {
+        mu_free(c->in[i]);
+    }
+    mu_free(c->out);
+    mu_free(c->workspace);
 }
 
 /* ---- as usually written ---- */
@@ -142,68 +192,41 @@ static void compare(bench *b, muonium_shape shape, const char *peer, double ours
     }
 }
 
-static bool every_form(bench *b, muonium_shape shape, double ours)
+/* Run and record; *seconds is what a user gets. */
+static bool run_contest(bench *b, muonium_shape shape, contest *c, double *seconds)
 {
-    static const struct {
-        const char *name, *set;
-        muonium_form form;
-    } forms[] = {
-        {"  standard", NULL, MUONIUM_FORM_STANDARD},  {"  gram", NULL, MUONIUM_FORM_GRAM},
-        {"  direct P11", "P11", MUONIUM_FORM_DIRECT}, {"  direct P12", "P12", MUONIUM_FORM_DIRECT},
-        {"  direct P13", "P13", MUONIUM_FORM_DIRECT}, {"  direct S12", "S12", MUONIUM_FORM_DIRECT}};
     double quintics = 0;
-    for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++) {
-        muonium_plan_options options;
-        muonium_plan_info info;
-        muonium_plan_options_init(&options);
-        options.form = forms[i].form;
-        options.direct_set = forms[i].set;
-        double seconds = measure_plan(b, shape, MUONIUM_F32, &options, &info);
-        if (seconds == 0) {
+    if (!prepare(c, shape)) {
+        return false;
+    }
+    measure_in_turns(c->times, c->count, b->budget);
+    *seconds = c->times[0].best;
+    for (size_t i = 0; i < c->count; i++) {
+        double best = c->times[i].best;
+        if (c->runs[i].status != MUONIUM_OK) {
             return false;
         }
-        bench_record_flops(b, forms[i].name, shape, info.flops * (double)shape.batch, seconds);
-        if (i < 2 && (quintics == 0 || seconds < quintics)) {
-            quintics = seconds;
+        bench_record_flops(b, variants[i].name, shape, c->flops[i], best);
+        bool quintic =
+            variants[i].form == MUONIUM_FORM_STANDARD || variants[i].form == MUONIUM_FORM_GRAM;
+        if (quintic && (quintics == 0 || best < quintics)) {
+            quintics = best;
         }
     }
-    compare(b, shape, "the best form of the quintics", ours, quintics);
-    return true;
-}
-
-/* What conversion costs: the same with matrices stored in the half types. */
-static bool half_types(bench *b, muonium_shape shape)
-{
-    static const struct {
-        const char *name;
-        muonium_dtype dtype;
-    } types[] = {{"  stored in bf16", MUONIUM_BF16}, {"  stored in f16", MUONIUM_F16}};
-    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
-        muonium_plan_info info;
-        double seconds = measure_plan(b, shape, types[i].dtype, NULL, &info);
-        if (seconds == 0) {
-            return false;
-        }
-        bench_record_flops(b, types[i].name, shape, info.flops * (double)shape.batch, seconds);
-    }
+    compare(b, shape, "the best form of the quintics", *seconds, quintics);
     return true;
 }
 
 bool bench_orthogonalize(bench *b, muonium_shape shape, bool forms)
 {
-    muonium_plan_info info;
-    double flops, seconds = measure_plan(b, shape, MUONIUM_F32, NULL, &info);
-    if (seconds == 0) {
-        return false;
-    }
-    bench_record_flops(b, "orthogonalize", shape, info.flops * (double)shape.batch, seconds);
-    if (forms && !(half_types(b, shape) && every_form(b, shape, seconds))) {
-        return false;
-    }
-    if (cblas_peer_name()) {
+    contest c = {.count = forms ? VARIANTS : 1};
+    double flops, seconds;
+    bool done = run_contest(b, shape, &c, &seconds);
+    end_contest(&c);
+    if (done && cblas_peer_name()) {
         double theirs = measure_plain(b, shape, &flops);
         bench_record_flops(b, "plain cblas", shape, flops, theirs);
         compare(b, shape, "plain products by cblas", seconds, theirs);
     }
-    return true;
+    return done;
 }

@@ -168,6 +168,8 @@ def optimizer_table(run):
             continue
         share = (f"{row['percent_of_bound']:.0f} % of the bound" if "percent_of_bound" in row
                  else f"{row['percent_of_copy']:.0f} % of copy")
+        if "scratch_per_largest_matrix" in row:
+            share += f"; scratch {row['scratch_per_largest_matrix']:.1f} × its largest matrix"
         lines.append(f"| {row['name']}, {shape_of(row)} | {1e3 * row['seconds']:.3g} | {share} |")
     return lines
 
