@@ -1,5 +1,5 @@
 /*
- * test_kernels.c: tiles, packing and mirroring, of every kernel: all shapes up to the
+ * test_kernels.c: tiles, packing, finishing and mirroring, of every kernel: all shapes up to the
  * tile, results bit for bit as the contract of matmul/kernel.h defines them, no
  * byte read or written beyond what it allows.
  */
@@ -67,19 +67,22 @@ static void expected_sums(const mu_kernel *kernel, size_t k, const void *a, cons
     }
 }
 
-/* `a` packed, or with a_row = k a matrix whose steps are adjacent. */
-static void check_tile(const mu_kernel *kernel, size_t k, const void *a, bool packed, const void *b,
+/* Operands packed, or matrices: of `a` steps are adjacent, of `b` WIDER columns are between. */
+enum { WIDER = 5 };
+
+static void check_tile(const mu_kernel *kernel, size_t k, const void *a, const void *b, bool packed,
                        size_t rows, size_t cols, bool accumulate,
                        double sums[MOST_LANES][MOST_LANES])
 {
+    ptrdiff_t mr = (ptrdiff_t)kernel->mr, nr = (ptrdiff_t)kernel->nr;
     test_matrix c = test_matrix_new(kernel->type, rows, cols, (ptrdiff_t)cols + 3, 1, false);
     for (size_t i = 0; i < rows; i++) {
         for (size_t j = 0; j < cols; j++) {
             test_matrix_set(&c, i, j, accumulate ? (double)i - (double)j : (double)NAN);
         }
     }
-    kernel->tile(k, a, packed ? 1 : (ptrdiff_t)k, packed ? (ptrdiff_t)kernel->mr : 1, b, c.data,
-                 c.row_stride, rows, cols, accumulate);
+    kernel->tile(k, a, packed ? 1 : (ptrdiff_t)k, packed ? mr : 1, b, packed ? nr : nr + WIDER,
+                 c.data, c.row_stride, rows, cols, accumulate);
     for (size_t i = 0; i < rows; i++) {
         for (size_t j = 0; j < cols; j++) {
             double wanted =
@@ -105,28 +108,34 @@ static void test_tile(void **state)
         bool integers = l % 2 == 0;
         size_t k = tile_lengths[l / 2];
         void *a = test_guarded_alloc(k * kernel->mr * element, 0);
-        void *matrix = test_guarded_alloc(k * kernel->mr * element, 0);
+        void *rows_of_a = test_guarded_alloc(k * kernel->mr * element, 0);
         void *b = test_guarded_alloc(k * kernel->nr * element, 0);
+        size_t wide = kernel->nr + WIDER, all = k > 0 ? (k - 1) * wide + kernel->nr : 0;
+        void *rows_of_b = test_guarded_alloc(all * element, 0);
         for (size_t i = 0; i < k * kernel->mr; i++) {
             double value = draw(kernel, &rng, integers);
             test_set_element(a, kernel->type, (ptrdiff_t)i, value);
             size_t row = i % kernel->mr, step = i / kernel->mr;
-            test_set_element(matrix, kernel->type, (ptrdiff_t)(row * k + step), value);
+            test_set_element(rows_of_a, kernel->type, (ptrdiff_t)(row * k + step), value);
         }
         for (size_t i = 0; i < k * kernel->nr; i++) {
-            test_set_element(b, kernel->type, (ptrdiff_t)i, draw(kernel, &rng, integers));
+            double value = draw(kernel, &rng, integers);
+            test_set_element(b, kernel->type, (ptrdiff_t)i, value);
+            size_t at = i / kernel->nr * wide + i % kernel->nr;
+            test_set_element(rows_of_b, kernel->type, (ptrdiff_t)at, value);
         }
         expected_sums(kernel, k, a, b, integers, sums);
         for (size_t rows = 1; rows <= kernel->mr; rows++) {
             for (size_t cols = 1; cols <= kernel->nr; cols++) {
-                check_tile(kernel, k, a, true, b, rows, cols, false, sums);
-                check_tile(kernel, k, a, true, b, rows, cols, true, sums);
-                check_tile(kernel, k, matrix, false, b, rows, cols, rows % 2 == 0, sums);
+                check_tile(kernel, k, a, b, true, rows, cols, false, sums);
+                check_tile(kernel, k, a, b, true, rows, cols, true, sums);
+                check_tile(kernel, k, rows_of_a, rows_of_b, false, rows, cols, rows % 2 == 0, sums);
             }
         }
         test_guarded_free(a);
-        test_guarded_free(matrix);
+        test_guarded_free(rows_of_a);
         test_guarded_free(b);
+        test_guarded_free(rows_of_b);
     }
 }
 
@@ -358,13 +367,98 @@ static void test_mirror(void **state)
     }
 }
 
+/* ---- finish ---- */
+
+static test_matrix random_matrix(const mu_kernel *kernel, size_t rows, size_t cols, test_rng *rng)
+{
+    ptrdiff_t ld = (ptrdiff_t)(cols + test_below(rng, 4));
+    test_matrix m = test_matrix_new(kernel->type, rows, cols, ld, 1, test_below(rng, 2) == 0);
+    for (size_t i = 0; i < rows; i++) {
+        for (size_t j = 0; j < cols; j++) {
+            test_matrix_set(&m, i, j, draw(kernel, rng, false));
+        }
+    }
+    return m;
+}
+
+/* c and sum as the contract defines them, bit for bit; beyond the diagonal nothing but what a
+ * vector may reach is changed. */
+static void check_finish(const mu_kernel *kernel, size_t rows, size_t cols, bool lower,
+                         size_t terms, test_rng *rng)
+{
+    test_matrix c = random_matrix(kernel, rows, cols, rng);
+    test_matrix before = test_matrix_new(kernel->type, rows, cols, (ptrdiff_t)cols, 1, false);
+    test_matrix sum = random_matrix(kernel, rows, cols, rng);
+    test_matrix sum_before = test_matrix_new(kernel->type, rows, cols, (ptrdiff_t)cols, 1, false);
+    for (size_t i = 0; i < rows * cols; i++) {
+        test_matrix_set(&before, i / cols, i % cols, test_matrix_get(&c, i / cols, i % cols));
+        test_matrix_set(&sum_before, i / cols, i % cols, test_matrix_get(&sum, i / cols, i % cols));
+    }
+    test_matrix term[3];
+    mu_finishing f = {.scale = test_below(rng, 2) == 0 ? 1 : draw(kernel, rng, false),
+                      .term_count = terms,
+                      .shift = lower ? draw(kernel, rng, false) : 0,
+                      .sum = test_below(rng, 3) == 0 ? NULL : sum.data,
+                      .sum_ld = sum.row_stride,
+                      .sum_factor = draw(kernel, rng, false),
+                      .accumulate = test_below(rng, 2) == 0};
+    for (size_t t = 0; t < terms; t++) {
+        term[t] = random_matrix(kernel, rows, cols, rng);
+        f.terms[t].data = term[t].data;
+        f.terms[t].ld = term[t].row_stride;
+        f.terms[t].factor = draw(kernel, rng, false);
+    }
+    kernel->finish(c.data, c.row_stride, rows, cols, lower, &f);
+    for (size_t i = 0; i < rows; i++) {
+        for (size_t j = 0; j < cols; j++) {
+            double was = test_matrix_get(&before, i, j), got = test_matrix_get(&c, i, j);
+            double total = test_matrix_get(&sum_before, i, j),
+                   total_got = test_matrix_get(&sum, i, j);
+            if (lower && j > i) {
+                size_t vector = kernel->nr / 2;
+                assert_true(j < (i / vector + 1) * vector || (got == was && total_got == total));
+                continue;
+            }
+            double value = multiply(kernel, was, f.scale);
+            for (size_t t = 0; t < terms; t++) {
+                double more = multiply(kernel, test_matrix_get(&term[t], i, j), f.terms[t].factor);
+                value = add(kernel, value, more);
+            }
+            value = i == j ? add(kernel, value, f.shift) : value;
+            double more = multiply(kernel, value, f.sum_factor);
+            assert_true(got == value);
+            assert_true(total_got == (!f.sum         ? total
+                                      : f.accumulate ? add(kernel, total, more)
+                                                     : more));
+        }
+    }
+    assert_true(test_matrix_gaps_intact(&c) && test_matrix_gaps_intact(&sum));
+    for (size_t t = 0; t < terms; t++) {
+        test_matrix_free(&term[t]);
+    }
+    test_matrix_free(&c);
+    test_matrix_free(&before);
+    test_matrix_free(&sum);
+    test_matrix_free(&sum_before);
+}
+
+static void test_finish(void **state)
+{
+    const mu_kernel *kernel = *(const mu_kernel **)*state;
+    test_rng rng = test_rng_start("finish");
+    for (size_t n = 1; n <= 40; n++) {
+        for (size_t terms = 0; terms <= 3; terms++) {
+            check_finish(kernel, n, n, true, terms, &rng);
+            check_finish(kernel, n, 1 + test_below(&rng, 40), false, terms, &rng);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tile),
-        cmocka_unit_test(test_pack_a),
-        cmocka_unit_test(test_pack_b),
-        cmocka_unit_test(test_mirror),
+        cmocka_unit_test(test_tile),   cmocka_unit_test(test_pack_a), cmocka_unit_test(test_pack_b),
+        cmocka_unit_test(test_mirror), cmocka_unit_test(test_finish),
     };
     return test_with_every_kernel(tests);
 }

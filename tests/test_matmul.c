@@ -243,26 +243,59 @@ static void check_gram(const kind *k, size_t m, size_t n, test_rng *rng)
     operand_free(&x);
 }
 
-/* The same product twice into a sum, 2 C and then -C/2: exact but for the last addition. */
-static void check_sum(const mu_matmul *with, const operand o[2], const test_matrix *c)
+static double in_type(const test_matrix *c, double value)
+{
+    return c->dtype == MUONIUM_F32 ? (double)(float)value : value;
+}
+
+/* The same product twice into a sum, 2 C and then -C/2: exact but for the last addition.
+ * Before that with something added, by a power of two: exact but for that addition. */
+static void check_finish(const mu_matmul *with, const operand o[2], const test_matrix *c,
+                         test_rng *rng)
 {
     size_t m = c->rows, ldc = (size_t)c->row_stride;
     test_matrix again = test_matrix_new(c->dtype, m, m, c->row_stride, 1, false);
+    test_matrix plus = test_matrix_new(c->dtype, m, m, c->row_stride, 1, false);
     test_matrix total = test_matrix_new(c->dtype, m, m, c->row_stride, 1, true);
-    mu_sum sum = {.data = total.data, .factor = 2};
-    mu_symmul_sum(with, m, &o[0].view, &o[1].view, again.data, ldc, &sum);
-    sum = (mu_sum){.data = total.data, .factor = -0.5, .accumulate = true, .mirror = true};
-    mu_symmul_sum(with, m, &o[0].view, &o[1].view, again.data, ldc, &sum);
+    for (size_t i = 0; i < m; i++) {
+        for (size_t j = 0; j <= i; j++) {
+            double value = in_type(c, test_normal(rng));
+            test_matrix_set(&plus, i, j, value);
+            test_matrix_set(&plus, j, i, value);
+        }
+    }
+    mu_finish finish = {.plus = plus.data, .plus_factor = 4};
+    mu_symmul_finish(with, m, &o[0].view, &o[1].view, again.data, ldc, &finish);
+    double eps = test_kernel_eps(with->kernel);
     for (size_t i = 0; i < m; i++) {
         for (size_t j = 0; j < m; j++) {
-            double product = test_matrix_get(c, i, j), expected = 1.5 * product;
-            expected = c->dtype == MUONIUM_F32 ? (double)(float)expected : expected;
-            assert_true(test_matrix_get(&again, i, j) == product);
+            double product = test_matrix_get(c, i, j), more = 4 * test_matrix_get(&plus, i, j);
+            /* What shifts contribute may be added in another order. */
+            double shifts = fabs(o[0].view.shift) * o[1].magnitude[i * m + j] +
+                            fabs(o[1].view.shift) * o[0].magnitude[i * m + j];
+            double room = 8 * eps * (fabs(product) + fabs(more) + 2 * shifts);
+            assert_true(fabs(test_matrix_get(&again, i, j) - (product + more)) <= room);
+            assert_true(test_matrix_get(&again, i, j) == test_matrix_get(&again, j, i));
+        }
+    }
+    finish = (mu_finish){.sum = total.data, .sum_factor = 2};
+    mu_symmul_finish(with, m, &o[0].view, &o[1].view, again.data, ldc, &finish);
+    for (size_t i = 0; i < m; i++) {
+        for (size_t j = 0; j < m; j++) {
+            assert_true(test_matrix_get(&again, i, j) == test_matrix_get(c, i, j));
+        }
+    }
+    finish = (mu_finish){.sum = total.data, .sum_factor = -0.5, .accumulate = true, .last = true};
+    mu_symmul_finish(with, m, &o[0].view, &o[1].view, again.data, ldc, &finish);
+    for (size_t i = 0; i < m; i++) {
+        for (size_t j = 0; j < m; j++) {
+            double expected = in_type(c, 1.5 * test_matrix_get(c, i, j));
             assert_true(test_matrix_get(&total, i, j) == expected);
         }
     }
     assert_true(test_matrix_gaps_intact(&total));
     test_matrix_free(&again);
+    test_matrix_free(&plus);
     test_matrix_free(&total);
 }
 
@@ -279,7 +312,7 @@ static void check_symmul(const kind *k, size_t m, test_rng *rng)
     mu_symmul(&with, m, &o[0].view, &o[1].view, c.data, (size_t)c.row_stride);
     check_product(k, &c, &o[0], &o[1], false, rng, "symmul");
     check_symmetric(&c);
-    check_sum(&with, o, &c);
+    check_finish(&with, o, &c, rng);
     test_guarded_free(with.scratch);
     test_matrix_free(&c);
     operand_free(&o[0]);

@@ -52,6 +52,23 @@ typedef struct mu_block {
     size_t cols;
 } mu_block;
 
+/* c = scale * c + sum of factor * data + shift * I;  sum = [sum +] sum_factor * c. All point to
+ * the first element of the rectangle in question. */
+typedef struct mu_finishing {
+    double scale;
+    struct {
+        const void *data;
+        ptrdiff_t ld;
+        double factor;
+    } terms[3];
+    size_t term_count;
+    double shift; /* if it lies on the diagonal */
+    void *sum;    /* NULL: none */
+    ptrdiff_t sum_ld;
+    double sum_factor;
+    bool accumulate; /* without it, sum is not read */
+} mu_finishing;
+
 /* What one pass over a row finds. */
 typedef struct mu_row_stats {
     double sum_squares; /* of all elements times `scale`, in double */
@@ -71,11 +88,13 @@ typedef struct mu_kernel {
     size_t mr, nr, kc;
 
     /* c (rows x cols, ldc elements apart, unit column stride) = [c +] sum over k of
-     * a * b_panel. rows <= mr and cols <= nr. Without `accumulate` c is not read.
-     * b is a packed panel: k*nr elements. a is mr rows by k steps at any strides: a
-     * packed panel (1, mr), or a matrix where it lies. No alignment beyond T's. */
-    void (*tile)(size_t k, const void *a, ptrdiff_t a_row, ptrdiff_t a_step, const void *b, void *c,
-                 ptrdiff_t ldc, size_t rows, size_t cols, bool accumulate);
+     * a * b. rows <= mr and cols <= nr. Without `accumulate` c is not read. a is mr rows
+     * by k steps at any strides, b is k steps by nr adjacent columns: packed panels, with
+     * steps mr and nr apart, or matrices where they lie. All mr rows and nr columns are
+     * read. No alignment beyond T's. */
+    void (*tile)(size_t k, const void *a, ptrdiff_t a_row, ptrdiff_t a_step, const void *b,
+                 ptrdiff_t b_step, void *c, ptrdiff_t ldc, size_t rows, size_t cols,
+                 bool accumulate);
 
     /* Pack any number of lanes by `steps` steps into panels of `width` lanes (mr for _a,
      * nr for _b) that start panel_stride elements apart. Writes width * steps elements of
@@ -88,6 +107,12 @@ typedef struct mu_kernel {
     /* Copy the part of c below the diagonal that lies in rows [i0, i1) and columns
      * [j0, j1) to the mirrored place above. */
     void (*mirror)(void *c, ptrdiff_t ldc, size_t i0, size_t i1, size_t j0, size_t j1);
+
+    /* c (rows x cols, ldc apart), a product that is complete, becomes what `f` says. With
+     * `lower` it lies on the diagonal and only what is on and below that counts: beyond it
+     * rows change up to the end of a vector. */
+    void (*finish)(void *c, ptrdiff_t ldc, size_t rows, size_t cols, bool lower,
+                   const mu_finishing *f);
 
     /* Convert a rectangle to T (dense rows, ld apart), or T to it: rounded once, to
      * nearest even. */

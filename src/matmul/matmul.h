@@ -56,17 +56,24 @@ void mu_gram(const mu_matmul *with, size_t m, size_t n, const mu_operand *x, voi
 void mu_symmul(const mu_matmul *with, size_t m, const mu_operand *a, const mu_operand *b, void *c,
                size_t ldc);
 
-/* A matrix beside c, with its row distance, of which symmul adds up what is on and below
- * the diagonal: sum = [sum +] factor * c, while c is in cache. */
-typedef struct mu_sum {
-    void *data;
-    double factor;
+/* What else symmul does with c while it is in cache:
+ *
+ *     c = A B + plus_factor * plus       if there is a plus
+ *     sum = [sum +] sum_factor * c       if there is a sum
+ *
+ * Both are matrices with the row distance of c; of sum, only what is on and below the
+ * diagonal is added up. */
+typedef struct mu_finish {
+    const void *plus;
+    double plus_factor;
+    void *sum;
+    double sum_factor;
     bool accumulate; /* without it, sum is not read */
-    bool mirror;     /* nothing more to come: fill the part above the diagonal */
-} mu_sum;
+    bool last;       /* sum is complete: it is mirrored, and c, no longer wanted, is not */
+} mu_finish;
 
-void mu_symmul_sum(const mu_matmul *with, size_t m, const mu_operand *a, const mu_operand *b,
-                   void *c, size_t ldc, const mu_sum *sum);
+void mu_symmul_finish(const mu_matmul *with, size_t m, const mu_operand *a, const mu_operand *b,
+                      void *c, size_t ldc, const mu_finish *finish);
 
 /* y: m x n, one of its strides being 1; may be the memory of x if it has the same strides. */
 void mu_apply(const mu_matmul *with, size_t m, size_t n, const mu_operand *a, const mu_operand *x,

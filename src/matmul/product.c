@@ -2,12 +2,12 @@
  * product.c: gram, symmul and apply: blocking, packing and the division of work.
  *
  * The sum over k runs in blocks of one length, fixed by k and the kernel alone.
- * gram and symmul pack both operands for a few blocks at a time, then compute
- * squares on and below the diagonal, each by one thread, which mirrors it while
- * it is in cache. apply packs its symmetric operand once and gives each thread strips
- * of X: of columns, or where the result lies column by column of what are then rows. A
- * strip is packed privately, whole, before its place is written, so X may be its own
- * result.
+ * gram and symmul pack their operands for a few blocks at a time, or read small ones
+ * where they lie, and compute squares on and below the diagonal, each by one thread,
+ * which finishes and mirrors it while it is in cache. apply packs its symmetric operand
+ * once and gives each thread strips of X: of columns, or where the result lies column by
+ * column of what are then rows. A strip is packed privately, whole, before its place is
+ * written, so X may be its own result.
  */
 #include "matmul/matmul.h"
 
@@ -18,6 +18,7 @@ enum {
                                  more drives the operands out of a shared cache */
     SMALL = 512,              /* up to this m squares are small, which evens out the threads, a
                                  plain left operand is not packed, and none is far away */
+    TINY = 256,               /* up to this m a plain right operand is not packed either */
     STRIP = 2 * MU_BLOCK      /* most of X that apply gives to a thread at a time, and what it
                                  multiplies that with at a time */
 };
@@ -29,7 +30,8 @@ typedef struct side {
     size_t width;   /* of a panel: mr or nr */
     void (*pack)(const mu_lanes *source, size_t lanes, size_t steps, void *packed,
                  size_t panel_stride);
-    char *packed; /* [block of k][panel][step][lane] */
+    char *packed; /* [block of k][panel][step][lane], from panel plain / width on */
+    size_t plain; /* lanes, whole panels of them, that are not packed but read where they lie */
 } side;
 
 typedef struct product {
@@ -40,15 +42,15 @@ typedef struct product {
     size_t first_block; /* what is packed now */
     size_t block_count;
     side a, b;
-    size_t plain_rows; /* of A, whole panels of them, are not packed but read where they lie */
     char *c;
     size_t ldc;
-    const mu_sum *sum;  /* symmul: NULL, or where C is added up */
-    size_t square;      /* gram, symmul: rows of the squares */
-    size_t squares;     /* how many in a column */
-    bool tall;          /* apply: X is the left operand, its strips are of rows */
-    size_t strips;      /* apply */
-    size_t strip_bytes; /* apply: private packed memory per lane */
+    mu_finishing finish; /* gram, symmul: of the whole */
+    bool last;           /* symmul: only the sum is wanted */
+    size_t square;       /* gram, symmul: rows of the squares */
+    size_t squares;      /* how many in a column */
+    bool tall;           /* apply: X is the left operand, its strips are of rows */
+    size_t strips;       /* apply */
+    size_t strip_bytes;  /* apply: private packed memory per lane */
 } product;
 
 static size_t min_size(size_t a, size_t b)
@@ -78,13 +80,12 @@ static size_t steps_of(const product *p, size_t block)
     return min_size(p->kc, p->k - block * p->kc);
 }
 
-/* Where the panel that starts at `lane` lies, in a packed side that starts at
- * block `first_block` and panel `first_lane`. */
-static char *panel_of(const product *p, const side *s, char *packed, size_t panels, size_t block,
-                      size_t lane)
+/* Where the panel that starts at `lane`, not a plain one, is packed. */
+static char *packed_at(const product *p, const side *s, size_t block, size_t lane)
 {
-    size_t index = (block - p->first_block) * panels + lane / s->width;
-    return packed + index * p->kc * s->width * p->bytes;
+    size_t panels = ceil_div(s->lanes - s->plain, s->width);
+    size_t index = (block - p->first_block) * panels + (lane - s->plain) / s->width;
+    return s->packed + index * p->kc * s->width * p->bytes;
 }
 
 /* Pack lanes [from, to) of one block of k; `packed` starts with lane `from`. */
@@ -107,67 +108,56 @@ static void pack_block(const product *p, const side *s, size_t block, size_t fro
  * so that it is read in long stretches. */
 static void pack_group(const product *p, const side *s, size_t index)
 {
-    size_t panels = ceil_div(s->lanes, s->width), group = group_of(p->kernel);
-    size_t end = min_size((index + 1) * group, s->lanes);
+    size_t group = group_of(p->kernel), end = min_size((index + 1) * group, s->lanes);
     size_t at_once = s->whole.lane_stride == 1 ? group : s->width, lane = index * group;
-    if (s == &p->a && lane < p->plain_rows) {
-        lane = p->plain_rows;
-    }
-    for (; lane < end; lane += at_once) {
+    for (lane = lane < s->plain ? s->plain : lane; lane < end; lane += at_once) {
         for (size_t i = 0; i < p->block_count; i++) {
             size_t block = p->first_block + i;
             pack_block(p, s, block, lane, min_size(lane + at_once, end),
-                       panel_of(p, s, s->packed, panels, block, lane));
+                       packed_at(p, s, block, lane));
         }
     }
 }
 
-/* Whether an operand can be the left one where it lies: nothing to convert or to combine, and
- * steps adjacent. */
-static bool is_plain(const mu_kernel *kernel, const mu_lanes *o)
-{
-    return o->dtype == kernel->type && o->step_stride == 1 && o->scale == 1 && !o->other &&
-           o->shift == 0;
-}
-
-/* mr rows of A, one block of k, for a tile. */
-typedef struct left_rows {
+/* Panels of one block of k, one after the other, as tiles read them. */
+typedef struct panels {
     const char *data;
-    ptrdiff_t row, step; /* strides */
-    ptrdiff_t next;      /* bytes to the next mr rows */
-} left_rows;
+    ptrdiff_t lane, step; /* strides, in elements */
+    ptrdiff_t next;       /* bytes from a panel to the next */
+} panels;
 
-static left_rows left_at(const product *p, size_t block, size_t i)
+/* The panels from `lane` on, up to the last plain one or the last. */
+static panels panels_at(const product *p, const side *s, size_t block, size_t lane)
 {
-    size_t width = p->a.width;
-    if (i < p->plain_rows) {
-        ptrdiff_t row = p->a.whole.lane_stride, bytes = (ptrdiff_t)p->bytes;
-        ptrdiff_t at = (ptrdiff_t)i * row + (ptrdiff_t)(block * p->kc);
-        left_rows plain = {(const char *)p->a.whole.data + at * bytes, row, 1,
-                           (ptrdiff_t)width * row * bytes};
-        return plain;
+    ptrdiff_t width = (ptrdiff_t)s->width, bytes = (ptrdiff_t)p->bytes;
+    if (lane >= s->plain) {
+        panels packed = {packed_at(p, s, block, lane), 1, width, (ptrdiff_t)p->kc * width * bytes};
+        return packed;
     }
-    size_t panels = ceil_div(p->a.lanes, width);
-    left_rows packed = {panel_of(p, &p->a, p->a.packed, panels, block, i), 1, (ptrdiff_t)width,
-                        (ptrdiff_t)(p->kc * width * p->bytes)};
-    return packed;
+    ptrdiff_t lanes = s->whole.lane_stride, steps = s->whole.step_stride;
+    ptrdiff_t at = (ptrdiff_t)lane * lanes + (ptrdiff_t)(block * p->kc) * steps;
+    panels plain = {(const char *)s->whole.data + at * bytes, lanes, steps, width * lanes * bytes};
+    return plain;
 }
 
-/* A rows x cols block of C at (i0, j0) from one block of k, where `b_panels` packed
- * panels of B start with column j0. `lower`: only tiles that reach the diagonal
- * or below it, and of these only the columns that do. */
+/* A rows x cols block of C at (i0, j0) from one block of k. `lower`: only tiles that reach
+ * the diagonal or below it, and of these only the columns that do. */
 static void multiply(const product *p, size_t block, size_t i0, size_t rows, size_t j0, size_t cols,
-                     const char *b, bool lower)
+                     bool lower)
 {
     const mu_kernel *kernel = p->kernel;
     size_t steps = steps_of(p, block);
-    for (size_t j = j0; j < j0 + cols; j += kernel->nr) {
+    panels b = panels_at(p, &p->b, block, j0);
+    for (size_t j = j0; j < j0 + cols; j += kernel->nr, b.data += b.next) {
         size_t above = lower && j > i0 ? (j - i0) / kernel->mr : 0; /* panels to leave out */
         size_t first = i0 + above * kernel->mr;
-        left_rows a = left_at(p, block, first);
+        panels a = panels_at(p, &p->a, block, first);
+        if (j == p->b.plain) {
+            b = panels_at(p, &p->b, block, j);
+        }
         for (size_t i = first; i < i0 + rows; i += kernel->mr, a.data += a.next) {
-            if (i == p->plain_rows) {
-                a = left_at(p, block, i);
+            if (i == p->a.plain) {
+                a = panels_at(p, &p->a, block, i);
             }
             size_t tile_rows = min_size(kernel->mr, i0 + rows - i);
             size_t tile_cols = min_size(kernel->nr, j0 + cols - j);
@@ -175,10 +165,10 @@ static void multiply(const product *p, size_t block, size_t i0, size_t rows, siz
                 size_t vector = kernel->nr / 2;
                 tile_cols = min_size(tile_cols, i + tile_rows - j <= vector ? vector : kernel->nr);
             }
-            kernel->tile(steps, a.data, a.row, a.step, b, p->c + (i * p->ldc + j) * p->bytes,
-                         (ptrdiff_t)p->ldc, tile_rows, tile_cols, block > 0);
+            kernel->tile(steps, a.data, a.lane, a.step, b.data, b.step,
+                         p->c + (i * p->ldc + j) * p->bytes, (ptrdiff_t)p->ldc, tile_rows,
+                         tile_cols, block > 0);
         }
-        b += p->kc * kernel->nr * p->bytes;
     }
 }
 
@@ -208,19 +198,22 @@ static void square_at(size_t index, size_t squares, size_t *row, size_t *col)
     *row = *col = index;
 }
 
-/* The rows [i0, i1) and columns [j0, j1) of C, on and below the diagonal, into its sum. */
-static void add_up(const mu_kernel *kernel, const mu_sum *sum, const void *c, size_t ldc, size_t i0,
-                   size_t i1, size_t j0, size_t j1)
+/* The rows and columns of C from (i0, j0) on, and what mirrors them. */
+static void finish_square(const mu_kernel *kernel, const mu_finishing *whole, char *c, size_t ldc,
+                          size_t i0, size_t rows, size_t j0, size_t cols, bool last)
 {
-    size_t bytes = muonium_dtype_size(kernel->type);
-    for (size_t i = i0; i < i1; i++) {
-        size_t at = (i * ldc + j0) * bytes;
-        kernel->row_add((char *)sum->data + at, (const char *)c + at, min_size(j1, i + 1) - j0,
-                        sum->factor, sum->accumulate);
+    ptrdiff_t bytes = (ptrdiff_t)muonium_dtype_size(kernel->type), ld = (ptrdiff_t)ldc;
+    ptrdiff_t row = (ptrdiff_t)i0, col = (ptrdiff_t)j0;
+    if (whole->term_count > 0 || whole->scale != 1 || whole->shift != 0 || whole->sum) {
+        mu_finishing f = *whole;
+        for (size_t t = 0; t < f.term_count; t++) {
+            ptrdiff_t at = row * f.terms[t].ld + col;
+            f.terms[t].data = (const char *)f.terms[t].data + at * bytes;
+        }
+        f.sum = f.sum ? (char *)f.sum + (row * f.sum_ld + col) * bytes : NULL;
+        kernel->finish(c + (row * ld + col) * bytes, ld, rows, cols, i0 == j0, &f);
     }
-    if (sum->mirror) {
-        kernel->mirror(sum->data, (ptrdiff_t)ldc, i0, i1, j0, j1);
-    }
+    kernel->mirror(last ? whole->sum : c, ld, i0, i0 + rows, j0, j0 + cols);
 }
 
 static void square_task(void *context, size_t index, unsigned lane)
@@ -231,17 +224,12 @@ static void square_task(void *context, size_t index, unsigned lane)
     square_at(index, p->squares, &row, &col);
     size_t i0 = row * p->square, j0 = col * p->square;
     size_t rows = min_size(p->square, p->a.lanes - i0), cols = min_size(p->square, p->b.lanes - j0);
-    size_t panels = ceil_div(p->b.lanes, p->b.width);
     size_t end = p->first_block + p->block_count;
     for (size_t block = p->first_block; block < end; block++) {
-        multiply(p, block, i0, rows, j0, cols, panel_of(p, &p->b, p->b.packed, panels, block, j0),
-                 row == col);
+        multiply(p, block, i0, rows, j0, cols, row == col);
     }
     if (end * p->kc >= p->k) {
-        p->kernel->mirror(p->c, (ptrdiff_t)p->ldc, i0, i0 + rows, j0, j0 + cols);
-        if (p->sum) {
-            add_up(p->kernel, p->sum, p->c, p->ldc, i0, i0 + rows, j0, j0 + cols);
-        }
+        finish_square(p->kernel, &p->finish, p->c, p->ldc, i0, rows, j0, cols, p->last);
     }
 }
 
@@ -259,29 +247,48 @@ static size_t blocks_at_once(const product *p, const mu_kernel *kernel, size_t m
     return min_size(blocks, fit > 0 ? fit : 1);
 }
 
+/* Nothing to convert or to combine. */
+static bool is_plain(const mu_kernel *kernel, const mu_lanes *o)
+{
+    return o->dtype == kernel->type && o->scale == 1 && !o->other && o->shift == 0;
+}
+
+/* A plain left operand is read where it lies if its steps are adjacent, a right one if its
+ * lanes are. */
 static void triangle(const mu_matmul *with, size_t m, size_t k, const mu_lanes *a,
-                     const mu_lanes *b, void *c, size_t ldc, const mu_sum *sum)
+                     const mu_lanes *b, void *c, size_t ldc, const mu_finishing *finish, bool last)
 {
     const mu_kernel *kernel = with->kernel;
+    bool a_plain = m <= SMALL && is_plain(kernel, a) && a->step_stride == 1;
+    bool b_plain = m <= TINY && is_plain(kernel, b) && b->lane_stride == 1;
     product p = {.kernel = kernel,
                  .bytes = muonium_dtype_size(kernel->type),
                  .k = k,
                  .kc = mu_block_columns(kernel, k),
-                 .a = {*a, m, kernel->mr, kernel->pack_a, with->scratch},
-                 .b = {*b, m, kernel->nr, kernel->pack_b, NULL},
+                 .a = {.whole = *a,
+                       .lanes = m,
+                       .width = kernel->mr,
+                       .pack = kernel->pack_a,
+                       .packed = with->scratch,
+                       .plain = a_plain ? m / kernel->mr * kernel->mr : 0},
+                 .b = {.whole = *b,
+                       .lanes = m,
+                       .width = kernel->nr,
+                       .pack = kernel->pack_b,
+                       .plain = b_plain ? m / kernel->nr * kernel->nr : 0},
                  .c = c,
                  .ldc = ldc,
-                 .sum = sum,
+                 .finish = *finish,
+                 .last = last,
                  .square = m > SMALL ? MU_BLOCK : group_of(kernel)};
     size_t blocks = ceil_div(k, p.kc), at_once = blocks_at_once(&p, kernel, m, blocks);
     p.squares = ceil_div(m, p.square);
-    if (m <= SMALL && is_plain(kernel, a)) {
-        p.plain_rows = m / kernel->mr * kernel->mr;
-    }
-    p.b.packed = p.a.packed + packed_bytes(&p, m, kernel->mr, at_once);
+    p.b.packed = p.a.packed + packed_bytes(&p, m - p.a.plain, kernel->mr, at_once);
     for (; p.first_block < blocks; p.first_block += p.block_count) {
         p.block_count = min_size(blocks - p.first_block, at_once);
-        mu_pool_run(pack_task, &p, ceil_div(m, group_of(kernel)), with->lanes);
+        if (p.a.plain < m || p.b.plain < m) {
+            mu_pool_run(pack_task, &p, ceil_div(m, group_of(kernel)), with->lanes);
+        }
         mu_pool_run(square_task, &p, p.squares * (p.squares + 1) / 2, with->lanes);
     }
 }
@@ -315,7 +322,8 @@ void mu_gram(const mu_matmul *with, size_t m, size_t n, const mu_operand *x, voi
         return;
     }
     mu_lanes rows = rows_as_lanes(x);
-    triangle(with, m, n, &rows, &rows, c, ldc, NULL);
+    mu_finishing nothing = {.scale = 1};
+    triangle(with, m, n, &rows, &rows, c, ldc, &nothing, false);
 }
 
 /* A number times a matrix of the kernel's type; plain without the number. */
@@ -332,31 +340,88 @@ static void hand_over_scale(mu_lanes *from, mu_lanes *to)
     from->scale = 1;
 }
 
+/* The left operand plain if one of them can be: they commute. */
+static void choose_left(const mu_kernel *kernel, mu_lanes *left, mu_lanes *right)
+{
+    if (is_multiple(kernel, left)) {
+        hand_over_scale(left, right);
+    } else if (is_multiple(kernel, right)) {
+        mu_lanes plain = *right;
+        *right = *left;
+        *left = plain;
+        hand_over_scale(left, right);
+    }
+}
+
+static void add_term(mu_finishing *f, const void *data, ptrdiff_t ld, double factor)
+{
+    for (size_t t = 0; t < f->term_count; t++) {
+        if (f->terms[t].data == data && f->terms[t].ld == ld) {
+            f->terms[t].factor += factor;
+            return;
+        }
+    }
+    if (factor != 0) {
+        f->terms[f->term_count].data = data;
+        f->terms[f->term_count].ld = ld;
+        f->terms[f->term_count++].factor = factor;
+    }
+}
+
+/* A matrix with rows that can be read where they lie, a number times it, and a shift. */
+static bool is_single(const mu_kernel *kernel, const mu_operand *o)
+{
+    return o->dtype == kernel->type && !o->other && o->col_stride == 1;
+}
+
+/* (s A + d I) (t B + e I) = s t A B + s e A + d t B + d e I: the product of the matrices
+ * themselves, neither of which has to be packed, and the rest while C is in cache. */
+static void multiply_out(const mu_operand *a, const mu_operand *b, mu_lanes *left, mu_lanes *right,
+                         mu_finishing *f)
+{
+    f->scale = a->scale * b->scale;
+    f->shift = a->shift * b->shift;
+    add_term(f, a->data, a->row_stride, a->scale * b->shift);
+    add_term(f, b->data, b->row_stride, a->shift * b->scale);
+    *left = rows_as_lanes(a);
+    *right = cols_as_lanes(b); /* which are its rows, B being symmetric, but adjacent */
+    left->scale = right->scale = 1;
+    left->shift = right->shift = 0;
+}
+
 void mu_symmul(const mu_matmul *with, size_t m, const mu_operand *a, const mu_operand *b, void *c,
                size_t ldc)
 {
-    mu_symmul_sum(with, m, a, b, c, ldc, NULL);
+    mu_finish nothing = {0};
+    mu_symmul_finish(with, m, a, b, c, ldc, &nothing);
 }
 
-void mu_symmul_sum(const mu_matmul *with, size_t m, const mu_operand *a, const mu_operand *b,
-                   void *c, size_t ldc, const mu_sum *sum)
+void mu_symmul_finish(const mu_matmul *with, size_t m, const mu_operand *a, const mu_operand *b,
+                      void *c, size_t ldc, const mu_finish *finish)
 {
-    if (mu_blas_selected()) {
+    const mu_kernel *kernel = with->kernel;
+    mu_finishing f = {.scale = 1,
+                      .sum = finish->sum,
+                      .sum_ld = (ptrdiff_t)ldc,
+                      .sum_factor = finish->sum_factor,
+                      .accumulate = finish->accumulate};
+    /* B is symmetric: its rows serve as columns, and are packed in longer stretches. */
+    mu_lanes left = rows_as_lanes(a), right = rows_as_lanes(b);
+    bool by_blas = mu_blas_selected();
+    if (!by_blas && m <= TINY && is_single(kernel, a) && is_single(kernel, b)) {
+        multiply_out(a, b, &left, &right, &f);
+    } else {
+        choose_left(kernel, &left, &right);
+    }
+    if (finish->plus) {
+        add_term(&f, finish->plus, (ptrdiff_t)ldc, finish->plus_factor);
+    }
+    if (by_blas) {
         mu_blas_symmul(with, m, a, b, c, ldc);
-        if (sum) {
-            add_up(with->kernel, sum, c, ldc, 0, m, 0, m);
-        }
+        finish_square(kernel, &f, c, ldc, 0, m, 0, m, finish->last);
         return;
     }
-    /* B is symmetric: its rows serve as columns, and are read in longer stretches. */
-    mu_lanes left = rows_as_lanes(a), right = rows_as_lanes(b);
-    if (is_multiple(with->kernel, &left)) {
-        hand_over_scale(&left, &right);
-    } else if (is_multiple(with->kernel, &right)) {
-        hand_over_scale(&right, &left);
-    }
-    bool swap = is_plain(with->kernel, &right);
-    triangle(with, m, m, swap ? &right : &left, swap ? &left : &right, c, ldc, sum);
+    triangle(with, m, m, &left, &right, c, ldc, &f, finish->last);
 }
 
 /* ---- apply ---- */
@@ -373,26 +438,22 @@ static void strip_task(void *context, size_t index, unsigned lane)
 {
     const product *p = context;
     const side *x = p->tall ? &p->a : &p->b;
-    size_t panels = ceil_div(x->lanes, x->width), blocks = ceil_div(p->k, p->kc);
-    size_t first = index * panels / p->strips * x->width;
-    size_t end = min_size((index + 1) * panels / p->strips * x->width, x->lanes);
+    size_t all = ceil_div(x->lanes, x->width), blocks = ceil_div(p->k, p->kc);
+    size_t first = index * all / p->strips * x->width;
+    size_t end = min_size((index + 1) * all / p->strips * x->width, x->lanes);
     product own = *p;
     side *strip = p->tall ? &own.a : &own.b;
     strip->packed += lane * p->strip_bytes;
     strip->lanes = end - first;
     own.c += first * (p->tall ? p->ldc : 1) * p->bytes;
     for (size_t block = 0; block < blocks; block++) {
-        size_t strip_panels = ceil_div(strip->lanes, x->width);
-        pack_block(p, x, block, first, end,
-                   panel_of(&own, strip, strip->packed, strip_panels, block, 0));
+        pack_block(p, x, block, first, end, packed_at(&own, strip, block, 0));
     }
-    size_t b_panels = ceil_div(own.b.lanes, own.b.width);
     for (size_t at = 0; at < p->k; at += STRIP) {
         size_t i0 = p->tall ? 0 : at, j0 = p->tall ? at : 0;
         size_t rows = min_size(STRIP, own.a.lanes - i0), cols = min_size(STRIP, own.b.lanes - j0);
         for (size_t block = 0; block < blocks; block++) {
-            multiply(&own, block, i0, rows, j0, cols,
-                     panel_of(&own, &own.b, own.b.packed, b_panels, block, j0), false);
+            multiply(&own, block, i0, rows, j0, cols, false);
         }
     }
 }
@@ -411,21 +472,21 @@ void mu_apply(const mu_matmul *with, size_t m, size_t n, const mu_operand *a, co
                  .bytes = muonium_dtype_size(kernel->type),
                  .k = m,
                  .kc = mu_block_columns(kernel, m),
-                 .a = {tall ? strips : fixed, tall ? n : m, kernel->mr, kernel->pack_a, NULL},
-                 .b = {tall ? fixed : strips, tall ? m : n, kernel->nr, kernel->pack_b, NULL},
+                 .a = {tall ? strips : fixed, tall ? n : m, kernel->mr, kernel->pack_a, NULL, 0},
+                 .b = {tall ? fixed : strips, tall ? m : n, kernel->nr, kernel->pack_b, NULL, 0},
                  .c = y,
                  .ldc = tall ? col_stride : row_stride,
                  .tall = tall};
     side *whole = tall ? &p.b : &p.a, *streamed = tall ? &p.a : &p.b;
-    size_t width = streamed->width, panels = ceil_div(n, width);
+    size_t width = streamed->width, all = ceil_div(n, width);
     p.block_count = ceil_div(m, p.kc);
     whole->packed = with->scratch;
     streamed->packed = whole->packed + packed_bytes(&p, m, whole->width, p.block_count);
     p.strip_bytes = packed_bytes(&p, STRIP, width, p.block_count);
     /* As many strips for each thread, none wider than STRIP. */
     unsigned lanes = mu_pool_lanes() < with->lanes ? mu_pool_lanes() : with->lanes;
-    p.strips = min_size(lanes * ceil_div(n, (size_t)lanes * STRIP), panels);
-    while (ceil_div(panels, p.strips) * width > STRIP) {
+    p.strips = min_size(lanes * ceil_div(n, (size_t)lanes * STRIP), all);
+    while (ceil_div(all, p.strips) * width > STRIP) {
         p.strips++;
     }
     mu_pool_run(pack_fixed_task, &p, ceil_div(m, group_of(kernel)), with->lanes);

@@ -4,14 +4,17 @@
  * product multiplies two combinations of what there is. All of these are polynomials in
  * R: they commute, are symmetric, and every product is one triangle.
  *
- * In most sets a factor combines the latest product, R and I alone. Such a combination
- * is formed while it is packed, and R, the latest product, the next one and the sum H
- * are all that is kept. In a dense set every product is kept to the end, and factors are
- * formed in memory.
+ * In most sets a factor combines the latest product, R and I alone: then R, the latest
+ * product, the next one and the sum H are all that is kept. And what is kept of a product
+ * Y is Z = Y + r R, with the R that its left factor wants: that factor is then Z and I
+ * alone, and mostly so is the right one, which costs less than combining two matrices. In
+ * a dense set every product is kept to the end, and factors are formed in memory.
  */
-#include "orthogonalize/plan.h"
+#include <float.h>
+#include <math.h>
 
 #include "coefficients/direct.h"
+#include "orthogonalize/plan.h"
 
 enum { ROWS_PER_TASK = 16 };
 
@@ -118,6 +121,16 @@ static void form_rows(void *context, size_t index, unsigned lane)
     }
 }
 
+/* How much of R is kept with Y_j: what its left factor wants. */
+static double kept_with(const program *p, int j)
+{
+    if (p->keeps_all || j < 2 || j > p->set->products) {
+        return 0;
+    }
+    const double *left = mu_direct_left(p->set, j);
+    return left[j] != 0 ? left[1] / left[j] : 0;
+}
+
 /* The operand sum_i factors[i] Y_i, i = 0..j. */
 static mu_operand factor(const program *p, const double *factors, int j, int side)
 {
@@ -129,9 +142,10 @@ static mu_operand factor(const program *p, const double *factors, int j, int sid
         return mu_operand_of(plan->kernel, f.to, plan->ldr, 1, factors[0]);
     }
     mu_operand o = mu_operand_of(plan->kernel, product_at(p, j), plan->ldr, factors[j], factors[0]);
-    if (j > 1 && factors[1] != 0) {
+    double rest = factors[1] - factors[j] * kept_with(p, j); /* of R, beside what is in Z */
+    if (j > 1 && fabs(rest) > 4 * DBL_EPSILON * fabs(factors[1])) {
         o.other = p->it->square[GRAM];
-        o.other_scale = factors[1];
+        o.other_scale = rest;
     }
     return o;
 }
@@ -144,21 +158,26 @@ static void run(mu_iteration *it)
     const mu_direct_set *set = plan->direct;
     const double *c = mu_direct_sum(set);
     program p = {it, set, needs_all_products(set)};
-    mu_sum sum = {.data = it->square[SUM]};
+    mu_finish finish = {0};
+    double of_gram = c[1]; /* in H, less what Z has brought into it */
     mu_take_gram(it);
     for (int j = 1; j <= set->products; j++) {
         mu_operand left = factor(&p, mu_direct_left(set, j), j, 0);
         mu_operand right = factor(&p, mu_direct_right(set, j), j, 1);
-        sum.factor = c[j + 1];
-        sum.mirror = j == set->products;
-        mu_symmul_sum(&it->with, plan->m, &left, &right, product_at(&p, j + 1), plan->ldr,
-                      c[j + 1] != 0 ? &sum : NULL);
-        sum.accumulate = sum.accumulate || c[j + 1] != 0;
+        finish.plus_factor = kept_with(&p, j + 1);
+        finish.plus = finish.plus_factor != 0 ? it->square[GRAM] : NULL;
+        of_gram -= c[j + 1] * finish.plus_factor;
+        finish.sum = c[j + 1] != 0 ? it->square[SUM] : NULL;
+        finish.sum_factor = c[j + 1];
+        finish.last = j == set->products;
+        mu_symmul_finish(&it->with, plan->m, &left, &right, product_at(&p, j + 1), plan->ldr,
+                         &finish);
+        finish.accumulate = finish.accumulate || c[j + 1] != 0;
     }
     mu_operand h = mu_operand_of(plan->kernel, it->square[SUM], plan->ldr, 1, c[0]);
-    if (c[1] != 0) {
+    if (of_gram != 0) {
         h.other = it->square[GRAM];
-        h.other_scale = c[1];
+        h.other_scale = of_gram;
     }
     mu_advance(it, &h, true);
     mu_certify_by_trace(it);

@@ -34,7 +34,8 @@ _Static_assert(MR <= NR, "a staging buffer for NR lanes serves MR lanes");
  * vector are not computed when none is wanted. */
 static inline __attribute__((always_inline)) void NAME(tile_of)(
     const int vectors, size_t k, const T *restrict a, ptrdiff_t a_row, ptrdiff_t a_step,
-    const T *restrict b, T *restrict c, ptrdiff_t ldc, size_t rows, size_t cols, bool accumulate)
+    const T *restrict b, ptrdiff_t b_step, T *restrict c, ptrdiff_t ldc, size_t rows, size_t cols,
+    bool accumulate)
 {
     V sum[MR][2];
 #pragma GCC unroll 16
@@ -60,7 +61,7 @@ static inline __attribute__((always_inline)) void NAME(tile_of)(
             }
         }
         a += a_step;
-        b += NR;
+        b += b_step;
     }
     if (cols == (size_t)(vectors * VL)) {
 #pragma GCC unroll 16
@@ -94,17 +95,18 @@ static inline __attribute__((always_inline)) void NAME(tile_of)(
 
 /* Strides that are constants save the packed tile some registers. */
 static void NAME(tile)(size_t k, const void *a, ptrdiff_t a_row, ptrdiff_t a_step, const void *b,
-                       void *c, ptrdiff_t ldc, size_t rows, size_t cols, bool accumulate)
+                       ptrdiff_t b_step, void *c, ptrdiff_t ldc, size_t rows, size_t cols,
+                       bool accumulate)
 {
-    bool packed = a_row == 1 && a_step == MR;
+    bool packed = a_row == 1 && a_step == MR && b_step == NR;
     if (cols <= VL && packed) {
-        NAME(tile_of)(1, k, a, 1, MR, b, c, ldc, rows, cols, accumulate);
+        NAME(tile_of)(1, k, a, 1, MR, b, NR, c, ldc, rows, cols, accumulate);
     } else if (cols <= VL) {
-        NAME(tile_of)(1, k, a, a_row, a_step, b, c, ldc, rows, cols, accumulate);
+        NAME(tile_of)(1, k, a, a_row, a_step, b, b_step, c, ldc, rows, cols, accumulate);
     } else if (packed) {
-        NAME(tile_of)(2, k, a, 1, MR, b, c, ldc, rows, cols, accumulate);
+        NAME(tile_of)(2, k, a, 1, MR, b, NR, c, ldc, rows, cols, accumulate);
     } else {
-        NAME(tile_of)(2, k, a, a_row, a_step, b, c, ldc, rows, cols, accumulate);
+        NAME(tile_of)(2, k, a, a_row, a_step, b, b_step, c, ldc, rows, cols, accumulate);
     }
 }
 
@@ -510,6 +512,74 @@ static void NAME(pack_b)(const mu_lanes *source, size_t lanes, size_t steps, voi
 }
 
 /* ---- mirror ---- */
+
+/* Rows of a product with `terms`, a constant, and without or with a sum. Vectors and what is
+ * left of them round alike: by multiplications and additions. */
+static inline
+    __attribute__((always_inline)) void NAME(finish_with)(const size_t terms, T *square,
+                                                          ptrdiff_t ldc, size_t rows, size_t cols,
+                                                          bool lower, const mu_finishing *f)
+{
+    T scale = (T)f->scale, factor[3] = {0, 0, 0}, sum_factor = (T)f->sum_factor;
+    for (size_t t = 0; t < terms; t++) {
+        factor[t] = (T)f->terms[t].factor;
+    }
+    bool accumulate = f->accumulate, changes = terms > 0 || f->scale != 1;
+    for (size_t i = 0; i < rows; i++) {
+        T *restrict c = square + (ptrdiff_t)i * ldc;
+        T *restrict sum = f->sum ? (T *)f->sum + (ptrdiff_t)i * f->sum_ld : NULL;
+        const T *term[3] = {NULL, NULL, NULL};
+        for (size_t t = 0; t < terms; t++) {
+            term[t] = (const T *)f->terms[t].data + (ptrdiff_t)i * f->terms[t].ld;
+        }
+        size_t reach = (i / VL + 1) * VL, n = lower && reach < cols ? reach : cols;
+        size_t j = 0;
+        for (; changes && j + VL <= n; j += VL) {
+            V value = VEC(mul)(VEC(load)(c + j), VEC(set1)(scale));
+#pragma GCC unroll 4
+            for (size_t t = 0; t < terms; t++) {
+                V more = VEC(mul)(VEC(load)(term[t] + j), VEC(set1)(factor[t]));
+                value = VEC(add)(value, more);
+            }
+            VEC(store)(c + j, value);
+        }
+        for (; changes && j < n; j++) {
+            c[j] *= scale;
+            for (size_t t = 0; t < terms; t++) {
+                c[j] += term[t][j] * factor[t];
+            }
+        }
+        if (lower) {
+            c[i] += (T)f->shift;
+        }
+        for (j = 0; sum && j + VL <= n; j += VL) {
+            V more = VEC(mul)(VEC(load)(c + j), VEC(set1)(sum_factor));
+            VEC(store)(sum + j, accumulate ? VEC(add)(VEC(load)(sum + j), more) : more);
+        }
+        for (; sum && j < n; j++) {
+            sum[j] = accumulate ? sum[j] + c[j] * sum_factor : c[j] * sum_factor;
+        }
+    }
+}
+
+static void NAME(finish)(void *square, ptrdiff_t ldc, size_t rows, size_t cols, bool lower,
+                         const mu_finishing *f)
+{
+    switch (f->term_count) {
+    case 0:
+        NAME(finish_with)(0, square, ldc, rows, cols, lower, f);
+        break;
+    case 1:
+        NAME(finish_with)(1, square, ldc, rows, cols, lower, f);
+        break;
+    case 2:
+        NAME(finish_with)(2, square, ldc, rows, cols, lower, f);
+        break;
+    default:
+        NAME(finish_with)(3, square, ldc, rows, cols, lower, f);
+        break;
+    }
+}
 
 static void NAME(mirror)(void *matrix, ptrdiff_t ldc, size_t i0, size_t i1, size_t j0, size_t j1)
 {
