@@ -1,10 +1,11 @@
 /*
- * kernel.h: the contract between the products (product.c) and the code that is
+ * kernel.h: the contract between the products (product.h) and the code that is
  * written once per instruction set (kernels/).
  *
  * A kernel works in one real type T, f32 or f64. A product C = A B is cut into
  * tiles of mr x nr elements of C, and the sum over k into blocks of at most kc.
- * Both operands are packed so that a tile reads memory straight ahead:
+ * Operands are packed so that a tile reads memory straight ahead, or, small and plain,
+ * read where they lie:
  *
  *      A, panel of mr rows                 B, panel of nr columns
  *      step 0: a(0,0) a(1,0) .. a(mr-1,0)  step 0: b(0,0) b(0,1) .. b(0,nr-1)

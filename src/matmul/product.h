@@ -1,0 +1,77 @@
+/*
+ * product.h: what gram, symmul (symmetric.c) and apply (apply.c) are made of: operands on
+ * their way through packing, and blocks of tiles. The sum over k runs in blocks of one
+ * length, fixed by k and the kernel alone.
+ */
+#ifndef MU_PRODUCT_H
+#define MU_PRODUCT_H
+
+#include "matmul/matmul.h"
+
+/* Up to this m operands are not far away, and squares are small. */
+enum { MU_SMALL = 512 };
+
+/* One operand. */
+typedef struct mu_side {
+    mu_lanes whole; /* from lane 0 and step 0 */
+    size_t lanes;   /* in all */
+    size_t width;   /* of a panel: mr or nr */
+    void (*pack)(const mu_lanes *source, size_t lanes, size_t steps, void *packed,
+                 size_t panel_stride);
+    char *packed; /* [block of k][panel][step][lane], from panel plain / width on */
+    size_t plain; /* lanes, whole panels of them, that are not packed but read where they lie */
+} mu_side;
+
+typedef struct mu_product {
+    const mu_kernel *kernel;
+    size_t bytes;       /* of an element */
+    size_t k;           /* length of the sums */
+    size_t kc;          /* length of a block of them; the last may be shorter */
+    size_t first_block; /* what is packed now */
+    size_t block_count;
+    mu_side a, b;
+    char *c;
+    size_t ldc;
+} mu_product;
+
+static inline size_t mu_min_size(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+static inline size_t mu_ceil_div(size_t a, size_t b)
+{
+    return (a + b - 1) / b;
+}
+
+/* The rows of an operand as lanes; its columns as lanes. */
+mu_lanes mu_rows_as_lanes(const mu_operand *o);
+mu_lanes mu_cols_as_lanes(const mu_operand *o);
+
+/* Lanes packed at a time, and rows of small squares: whole panels of either side. */
+size_t mu_group_of(const mu_kernel *kernel);
+
+/* Bytes of `blocks` blocks of a packed side. */
+size_t mu_packed_bytes(const mu_product *p, size_t lanes, size_t width, size_t blocks);
+
+/* Where the panel that starts at `lane`, not a plain one, is packed. */
+char *mu_packed_at(const mu_product *p, const mu_side *s, size_t block, size_t lane);
+
+/* Pack lanes [from, to) of one block of k; `packed` starts with lane `from`. */
+void mu_pack_block(const mu_product *p, const mu_side *s, size_t block, size_t from, size_t to,
+                   char *packed);
+
+/* Pack the lanes of a group, counted from 0, of all blocks at hand. */
+void mu_pack_group(const mu_product *p, const mu_side *s, size_t index);
+
+/* A rows x cols block of C at (i0, j0) from one block of k. `lower`: only tiles that reach
+ * the diagonal or below it, and of these only the columns that do. */
+void mu_multiply_block(const mu_product *p, size_t block, size_t i0, size_t rows, size_t j0,
+                       size_t cols, bool lower);
+
+/* Bytes of scratch that a symmetric product with sums of length k needs, and apply; the
+ * sizes being such that nothing overflows. */
+size_t mu_triangle_scratch(const mu_kernel *kernel, size_t m, size_t k);
+size_t mu_apply_scratch(const mu_kernel *kernel, size_t m, unsigned lanes);
+
+#endif
