@@ -5,10 +5,9 @@
  *     symmul  C = A B                  A, B symmetric and commuting: one triangle
  *     apply   Y = A X                  A symmetric
  *
- * Every operand may be a combination s*M + t*N + d*I formed while it is packed,
- * at no cost of its own. That is how the products do what others do in an
- * epilogue: b*R + c*R^2 is the product (c*R + b*I) R, and a*X + Z X is
- * (Z + a*I) X. No result is read back, and kernels stay plain.
+ * Every operand may be a combination s*M + t*N + d*I formed while it is packed, or
+ * multiplied out where nothing is packed. So b*R + c*R^2 is the product (c*R + b*I) R,
+ * and a*X + Z X is (Z + a*I) X, without a pass over memory of its own.
  *
  * Parallel over tiles of the result only, so threads never change a bit.
  */
