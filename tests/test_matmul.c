@@ -250,10 +250,14 @@ static double in_type(const test_matrix *c, double value)
 
 /* The same product twice into a sum, 2 C and then -C/2: exact but for the last addition.
  * Before that with something added, by a power of two: exact but for that addition. */
-static void check_finish(const mu_matmul *with, const operand o[2], const test_matrix *c,
-                         test_rng *rng)
+static void check_finish(const kind *k, const mu_matmul *with, const operand o[2],
+                         const test_matrix *c, bool shifts_out, test_rng *rng)
 {
     size_t m = c->rows, ldc = (size_t)c->row_stride;
+    mu_finish finish = {.shifts_out = shifts_out};
+    mu_symmul_finish(with, m, &o[0].view, &o[1].view, c->data, ldc, &finish);
+    check_product(k, c, &o[0], &o[1], false, rng, shifts_out ? "symmul, shifts out" : "symmul");
+    check_symmetric(c);
     test_matrix again = test_matrix_new(c->dtype, m, m, c->row_stride, 1, false);
     test_matrix plus = test_matrix_new(c->dtype, m, m, c->row_stride, 1, false);
     test_matrix total = test_matrix_new(c->dtype, m, m, c->row_stride, 1, true);
@@ -264,7 +268,7 @@ static void check_finish(const mu_matmul *with, const operand o[2], const test_m
             test_matrix_set(&plus, j, i, value);
         }
     }
-    mu_finish finish = {.plus = plus.data, .plus_factor = 4};
+    finish = (mu_finish){.plus = plus.data, .plus_factor = 4, .shifts_out = shifts_out};
     mu_symmul_finish(with, m, &o[0].view, &o[1].view, again.data, ldc, &finish);
     double eps = test_kernel_eps(with->kernel);
     for (size_t i = 0; i < m; i++) {
@@ -278,14 +282,18 @@ static void check_finish(const mu_matmul *with, const operand o[2], const test_m
             assert_true(test_matrix_get(&again, i, j) == test_matrix_get(&again, j, i));
         }
     }
-    finish = (mu_finish){.sum = total.data, .sum_factor = 2};
+    finish = (mu_finish){.sum = total.data, .sum_factor = 2, .shifts_out = shifts_out};
     mu_symmul_finish(with, m, &o[0].view, &o[1].view, again.data, ldc, &finish);
     for (size_t i = 0; i < m; i++) {
         for (size_t j = 0; j < m; j++) {
             assert_true(test_matrix_get(&again, i, j) == test_matrix_get(c, i, j));
         }
     }
-    finish = (mu_finish){.sum = total.data, .sum_factor = -0.5, .accumulate = true, .last = true};
+    finish = (mu_finish){.sum = total.data,
+                         .sum_factor = -0.5,
+                         .accumulate = true,
+                         .last = true,
+                         .shifts_out = shifts_out};
     mu_symmul_finish(with, m, &o[0].view, &o[1].view, again.data, ldc, &finish);
     for (size_t i = 0; i < m; i++) {
         for (size_t j = 0; j < m; j++) {
@@ -312,7 +320,8 @@ static void check_symmul(const kind *k, size_t m, test_rng *rng)
     mu_symmul(&with, m, &o[0].view, &o[1].view, c.data, (size_t)c.row_stride);
     check_product(k, &c, &o[0], &o[1], false, rng, "symmul");
     check_symmetric(&c);
-    check_finish(&with, o, &c, rng);
+    check_finish(k, &with, o, &c, false, rng);
+    check_finish(k, &with, o, &c, true, rng);
     test_guarded_free(with.scratch);
     test_matrix_free(&c);
     operand_free(&o[0]);

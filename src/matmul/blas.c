@@ -98,7 +98,8 @@ void mu_blas_apply(const mu_matmul *with, size_t m, size_t n, const mu_operand *
     char *dense = symmetric + m * m * muonium_dtype_size(kernel->type);
     form(kernel, a, m, m, symmetric);
     if (col_stride == 1) {
-        multiply(kernel, m, n, m, symmetric, form(kernel, x, m, n, dense), y, row_stride);
+        size_t ld = m > 1 ? row_stride : n; /* of a single row, any will do but for the library */
+        multiply(kernel, m, n, m, symmetric, form(kernel, x, m, n, dense), y, ld);
         return;
     }
     mu_operand turned = *x;

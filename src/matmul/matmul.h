@@ -69,6 +69,8 @@ typedef struct mu_finish {
     double sum_factor;
     bool accumulate; /* without it, sum is not read */
     bool last;       /* sum is complete: it is mirrored, and c, no longer wanted, is not */
+    bool shifts_out; /* factors s A + d I may be multiplied out, which rounds a little more
+                        where the two cancel */
 } mu_finish;
 
 void mu_symmul_finish(const mu_matmul *with, size_t m, const mu_operand *a, const mu_operand *b,

@@ -247,8 +247,9 @@ void mu_symmul_finish(const mu_matmul *with, size_t m, const mu_operand *a, cons
                       .accumulate = finish->accumulate};
     /* B is symmetric: its rows serve as columns, and are packed in longer stretches. */
     mu_lanes left = mu_rows_as_lanes(a), right = mu_rows_as_lanes(b);
-    bool by_blas = mu_blas_selected();
-    if (!by_blas && m <= PLAIN_RIGHT && is_single(kernel, a) && is_single(kernel, b)) {
+    bool by_blas = mu_blas_selected(), shifted = a->shift != 0 || b->shift != 0;
+    bool small = m <= PLAIN_RIGHT && is_single(kernel, a) && is_single(kernel, b);
+    if (!by_blas && small && (finish->shifts_out || !shifted)) {
         multiply_out(a, b, &left, &right, &f);
     } else {
         choose_left(kernel, &left, &right);
