@@ -395,13 +395,13 @@ static void check_finish(const mu_kernel *kernel, size_t rows, size_t cols, bool
         test_matrix_set(&sum_before, i / cols, i % cols, test_matrix_get(&sum, i / cols, i % cols));
     }
     test_matrix term[3];
-    mu_finishing f = {.scale = test_below(rng, 2) == 0 ? 1 : draw(kernel, rng, false),
-                      .term_count = terms,
-                      .shift = lower ? draw(kernel, rng, false) : 0,
-                      .sum = test_below(rng, 3) == 0 ? NULL : sum.data,
-                      .sum_ld = sum.row_stride,
-                      .sum_factor = draw(kernel, rng, false),
-                      .accumulate = test_below(rng, 2) == 0};
+    mu_epilogue f = {.scale = test_below(rng, 2) == 0 ? 1 : draw(kernel, rng, false),
+                     .term_count = terms,
+                     .shift = lower ? draw(kernel, rng, false) : 0,
+                     .sum = test_below(rng, 3) == 0 ? NULL : sum.data,
+                     .sum_ld = sum.row_stride,
+                     .sum_factor = draw(kernel, rng, false),
+                     .accumulate = test_below(rng, 2) == 0};
     for (size_t t = 0; t < terms; t++) {
         term[t] = random_matrix(kernel, rows, cols, rng);
         f.terms[t].data = term[t].data;

@@ -251,12 +251,13 @@ static double in_type(const test_matrix *c, double value)
 /* The same product twice into a sum, 2 C and then -C/2: exact but for the last addition.
  * Before that with something added, by a power of two: exact but for that addition. */
 static void check_finish(const kind *k, const mu_matmul *with, const operand o[2],
-                         const test_matrix *c, bool shifts_out, test_rng *rng)
+                         const test_matrix *c, bool may_multiply_out, test_rng *rng)
 {
     size_t m = c->rows, ldc = (size_t)c->row_stride;
-    mu_finish finish = {.shifts_out = shifts_out};
+    mu_finish finish = {.may_multiply_out = may_multiply_out};
     mu_symmul_finish(with, m, &o[0].view, &o[1].view, c->data, ldc, &finish);
-    check_product(k, c, &o[0], &o[1], false, rng, shifts_out ? "symmul, shifts out" : "symmul");
+    check_product(k, c, &o[0], &o[1], false, rng,
+                  may_multiply_out ? "symmul, shifts out" : "symmul");
     check_symmetric(c);
     test_matrix again = test_matrix_new(c->dtype, m, m, c->row_stride, 1, false);
     test_matrix plus = test_matrix_new(c->dtype, m, m, c->row_stride, 1, false);
@@ -268,7 +269,7 @@ static void check_finish(const kind *k, const mu_matmul *with, const operand o[2
             test_matrix_set(&plus, j, i, value);
         }
     }
-    finish = (mu_finish){.plus = plus.data, .plus_factor = 4, .shifts_out = shifts_out};
+    finish = (mu_finish){.plus = plus.data, .plus_factor = 4, .may_multiply_out = may_multiply_out};
     mu_symmul_finish(with, m, &o[0].view, &o[1].view, again.data, ldc, &finish);
     double eps = test_kernel_eps(with->kernel);
     for (size_t i = 0; i < m; i++) {
@@ -282,7 +283,7 @@ static void check_finish(const kind *k, const mu_matmul *with, const operand o[2
             assert_true(test_matrix_get(&again, i, j) == test_matrix_get(&again, j, i));
         }
     }
-    finish = (mu_finish){.sum = total.data, .sum_factor = 2, .shifts_out = shifts_out};
+    finish = (mu_finish){.sum = total.data, .sum_factor = 2, .may_multiply_out = may_multiply_out};
     mu_symmul_finish(with, m, &o[0].view, &o[1].view, again.data, ldc, &finish);
     for (size_t i = 0; i < m; i++) {
         for (size_t j = 0; j < m; j++) {
@@ -293,7 +294,7 @@ static void check_finish(const kind *k, const mu_matmul *with, const operand o[2
                          .sum_factor = -0.5,
                          .accumulate = true,
                          .last = true,
-                         .shifts_out = shifts_out};
+                         .may_multiply_out = may_multiply_out};
     mu_symmul_finish(with, m, &o[0].view, &o[1].view, again.data, ldc, &finish);
     for (size_t i = 0; i < m; i++) {
         for (size_t j = 0; j < m; j++) {

@@ -55,7 +55,7 @@ typedef struct mu_block {
 
 /* c = scale * c + sum of factor * data + shift * I;  sum = [sum +] sum_factor * c. All point to
  * the first element of the rectangle in question. */
-typedef struct mu_finishing {
+typedef struct mu_epilogue {
     double scale;
     struct {
         const void *data;
@@ -68,7 +68,14 @@ typedef struct mu_finishing {
     ptrdiff_t sum_ld;
     double sum_factor;
     bool accumulate; /* without it, sum is not read */
-} mu_finishing;
+} mu_epilogue;
+
+/* Whether memory runs down the columns of a matrix rather than along its rows. */
+static inline bool mu_runs_down(ptrdiff_t row_stride, ptrdiff_t col_stride)
+{
+    ptrdiff_t down = row_stride < 0 ? -row_stride : row_stride;
+    return down < (col_stride < 0 ? -col_stride : col_stride);
+}
 
 /* What one pass over a row finds. */
 typedef struct mu_row_stats {
@@ -113,7 +120,7 @@ typedef struct mu_kernel {
      * `lower` it lies on the diagonal and only what is on and below that counts: beyond it
      * rows change up to the end of a vector. */
     void (*finish)(void *c, ptrdiff_t ldc, size_t rows, size_t cols, bool lower,
-                   const mu_finishing *f);
+                   const mu_epilogue *f);
 
     /* Convert a rectangle to T (dense rows, ld apart), or T to it: rounded once, to
      * nearest even. */

@@ -67,9 +67,9 @@ typedef struct mu_finish {
     double plus_factor;
     void *sum;
     double sum_factor;
-    bool accumulate; /* without it, sum is not read */
-    bool last;       /* sum is complete: it is mirrored, and c, no longer wanted, is not */
-    bool shifts_out; /* factors s A + d I may be multiplied out, which rounds a little more
+    bool accumulate;       /* without it, sum is not read */
+    bool last;             /* sum is complete: it is mirrored, and c, no longer wanted, is not */
+    bool may_multiply_out; /* factors s A + d I may be multiplied out, which rounds a little more
                         where the two cancel */
 } mu_finish;
 

@@ -18,10 +18,10 @@ enum {
 
 typedef struct triangle {
     mu_product p;
-    mu_finishing finish; /* of the whole */
-    bool last;           /* only the sum is wanted */
-    size_t square;       /* rows of the squares */
-    size_t squares;      /* how many in a column */
+    mu_epilogue finish; /* of the whole */
+    bool last;          /* only the sum is wanted */
+    size_t square;      /* rows of the squares */
+    size_t squares;     /* how many in a column */
 } triangle;
 
 /* Both sides in turn, as they may be the same matrix, which is then in cache. */
@@ -49,13 +49,13 @@ static void square_at(size_t index, size_t squares, size_t *row, size_t *col)
 }
 
 /* The rows and columns of C from (i0, j0) on, and what mirrors them. */
-static void finish_square(const mu_kernel *kernel, const mu_finishing *whole, char *c, size_t ldc,
+static void finish_square(const mu_kernel *kernel, const mu_epilogue *whole, char *c, size_t ldc,
                           size_t i0, size_t rows, size_t j0, size_t cols, bool last)
 {
     ptrdiff_t bytes = (ptrdiff_t)muonium_dtype_size(kernel->type), ld = (ptrdiff_t)ldc;
     ptrdiff_t row = (ptrdiff_t)i0, col = (ptrdiff_t)j0;
     if (whole->term_count > 0 || whole->scale != 1 || whole->shift != 0 || whole->sum) {
-        mu_finishing f = *whole;
+        mu_epilogue f = *whole;
         for (size_t t = 0; t < f.term_count; t++) {
             ptrdiff_t at = row * f.terms[t].ld + col;
             f.terms[t].data = (const char *)f.terms[t].data + at * bytes;
@@ -115,7 +115,7 @@ static bool is_plain(const mu_kernel *kernel, const mu_lanes *o)
 /* A plain left operand is read where it lies if its steps are adjacent, a right one if its
  * lanes are. */
 static void multiply(const mu_matmul *with, size_t m, size_t k, const mu_lanes *a,
-                     const mu_lanes *b, void *c, size_t ldc, const mu_finishing *finish, bool last)
+                     const mu_lanes *b, void *c, size_t ldc, const mu_epilogue *finish, bool last)
 {
     const mu_kernel *kernel = with->kernel;
     bool a_plain = m <= PLAIN_LEFT && is_plain(kernel, a) && a->step_stride == 1;
@@ -162,7 +162,7 @@ void mu_gram(const mu_matmul *with, size_t m, size_t n, const mu_operand *x, voi
         return;
     }
     mu_lanes rows = mu_rows_as_lanes(x);
-    mu_finishing nothing = {.scale = 1};
+    mu_epilogue nothing = {.scale = 1};
     multiply(with, m, n, &rows, &rows, c, ldc, &nothing, false);
 }
 
@@ -193,7 +193,7 @@ static void choose_left(const mu_kernel *kernel, mu_lanes *left, mu_lanes *right
     }
 }
 
-static void add_term(mu_finishing *f, const void *data, ptrdiff_t ld, double factor)
+static void add_term(mu_epilogue *f, const void *data, ptrdiff_t ld, double factor)
 {
     for (size_t t = 0; t < f->term_count; t++) {
         if (f->terms[t].data == data && f->terms[t].ld == ld) {
@@ -217,7 +217,7 @@ static bool is_single(const mu_kernel *kernel, const mu_operand *o)
 /* (s A + d I) (t B + e I) = s t A B + s e A + d t B + d e I: the product of the matrices
  * themselves, neither of which has to be packed, and the rest while C is in cache. */
 static void multiply_out(const mu_operand *a, const mu_operand *b, mu_lanes *left, mu_lanes *right,
-                         mu_finishing *f)
+                         mu_epilogue *f)
 {
     f->scale = a->scale * b->scale;
     f->shift = a->shift * b->shift;
@@ -240,16 +240,16 @@ void mu_symmul_finish(const mu_matmul *with, size_t m, const mu_operand *a, cons
                       void *c, size_t ldc, const mu_finish *finish)
 {
     const mu_kernel *kernel = with->kernel;
-    mu_finishing f = {.scale = 1,
-                      .sum = finish->sum,
-                      .sum_ld = (ptrdiff_t)ldc,
-                      .sum_factor = finish->sum_factor,
-                      .accumulate = finish->accumulate};
+    mu_epilogue f = {.scale = 1,
+                     .sum = finish->sum,
+                     .sum_ld = (ptrdiff_t)ldc,
+                     .sum_factor = finish->sum_factor,
+                     .accumulate = finish->accumulate};
     /* B is symmetric: its rows serve as columns, and are packed in longer stretches. */
     mu_lanes left = mu_rows_as_lanes(a), right = mu_rows_as_lanes(b);
     bool by_blas = mu_blas_selected(), shifted = a->shift != 0 || b->shift != 0;
     bool small = m <= PLAIN_RIGHT && is_single(kernel, a) && is_single(kernel, b);
-    if (!by_blas && small && (finish->shifts_out || !shifted)) {
+    if (!by_blas && small && (finish->may_multiply_out || !shifted)) {
         multiply_out(a, b, &left, &right, &f);
     } else {
         choose_left(kernel, &left, &right);

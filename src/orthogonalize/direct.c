@@ -158,7 +158,7 @@ static void run(mu_iteration *it)
     const mu_direct_set *set = plan->direct;
     const double *c = mu_direct_sum(set);
     program p = {it, set, needs_all_products(set)};
-    mu_finish finish = {.shifts_out = true};
+    mu_finish finish = {.may_multiply_out = true};
     double of_gram = c[1]; /* in H, less what Z has brought into it */
     mu_take_gram(it);
     for (int j = 1; j <= set->products; j++) {

@@ -100,12 +100,6 @@ static mu_oriented orient(const muonium_plan *plan, const muonium_view *view, si
     return matrix;
 }
 
-static bool runs_down(const mu_oriented *matrix)
-{
-    ptrdiff_t down = matrix->row_stride, across = matrix->col_stride;
-    return (down < 0 ? -down : down) < (across < 0 ? -across : across);
-}
-
 /* Hand out the workspace of one lane or team. */
 static mu_iteration begin(const muonium_plan *plan, mu_oriented in, mu_oriented out, char *memory,
                           unsigned threads)
@@ -115,7 +109,7 @@ static mu_iteration begin(const muonium_plan *plan, mu_oriented in, mu_oriented 
     it.home = out;
     if (!plan->in_place) {
         /* Rows or columns adjacent, as in the output, which is then stored straight ahead. */
-        bool by_columns = runs_down(&out);
+        bool by_columns = mu_runs_down(out.row_stride, out.col_stride);
         it.home = (mu_oriented){memory, plan->kernel->type, by_columns ? 1 : (ptrdiff_t)plan->ldx,
                                 by_columns ? (ptrdiff_t)plan->m : 1};
         memory += mu_round_up(plan->m * plan->ldx * bytes, MU_ALIGNMENT);
@@ -134,26 +128,23 @@ static mu_iteration begin(const muonium_plan *plan, mu_oriented in, mu_oriented 
 static void store_lines(void *context, size_t index, unsigned lane)
 {
     const mu_iteration *it = context;
-    const muonium_plan *plan = it->plan;
+    mu_lines lines = mu_lines_of(it->plan, &it->home);
     (void)lane;
-    bool by_columns = it->home.col_stride != 1;
-    size_t lines = by_columns ? plan->n : plan->m, length = by_columns ? plan->m : plan->n;
-    size_t ld = (size_t)(by_columns ? it->home.col_stride : it->home.row_stride);
-    ptrdiff_t line_stride = by_columns ? it->out.col_stride : it->out.row_stride;
-    size_t first = index * LINES_PER_TASK, bytes = muonium_dtype_size(plan->kernel->type);
-    ptrdiff_t skip = (ptrdiff_t)first * line_stride;
-    mu_block to = {it->out.data + skip * (ptrdiff_t)muonium_dtype_size(it->out.dtype),
-                   it->out.dtype,
-                   line_stride,
-                   by_columns ? it->out.row_stride : it->out.col_stride,
-                   lines - first < LINES_PER_TASK ? lines - first : LINES_PER_TASK,
-                   length};
-    plan->kernel->store(it->home.data + first * ld * bytes, ld, &to);
+    mu_oriented out = it->out;
+    if (lines.columns) {
+        out.row_stride = it->out.col_stride;
+        out.col_stride = it->out.row_stride;
+    }
+    size_t first = index * LINES_PER_TASK, left = lines.count - first;
+    mu_block to =
+        mu_block_at(&out, first, 0, left < LINES_PER_TASK ? left : LINES_PER_TASK, lines.length);
+    size_t skip = first * lines.ld * muonium_dtype_size(it->home.dtype);
+    it->plan->kernel->store(it->home.data + skip, lines.ld, &to);
 }
 
 static void store(mu_iteration *it)
 {
-    size_t lines = it->home.col_stride != 1 ? it->plan->n : it->plan->m;
+    size_t lines = mu_lines_of(it->plan, &it->home).count;
     mu_pool_run(store_lines, it, (lines + LINES_PER_TASK - 1) / LINES_PER_TASK, it->with.lanes);
 }
 
@@ -168,13 +159,8 @@ static void fill(mu_iteration *it, double value)
     }
     for (size_t i = 0; i < plan->m; i++) {
         for (size_t j = 0; j < plan->n; j += PIECE) {
-            ptrdiff_t at = (ptrdiff_t)i * it->out.row_stride + (ptrdiff_t)j * it->out.col_stride;
-            mu_block to = {it->out.data + at * (ptrdiff_t)muonium_dtype_size(it->out.dtype),
-                           it->out.dtype,
-                           it->out.row_stride,
-                           it->out.col_stride,
-                           1,
-                           plan->n - j < PIECE ? plan->n - j : PIECE};
+            size_t cols = plan->n - j < PIECE ? plan->n - j : PIECE;
+            mu_block to = mu_block_at(&it->out, i, j, 1, cols);
             plan->wide->store(values, PIECE, &to);
         }
     }

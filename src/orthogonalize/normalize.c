@@ -42,15 +42,6 @@ static void load_shifted(const mu_iteration *it, const mu_block *from, int shift
     wide->store(buffer, PIECE, &dense);
 }
 
-static mu_block block_of(char *data, muonium_dtype dtype, ptrdiff_t row_stride,
-                         ptrdiff_t col_stride, size_t row, size_t col)
-{
-    ptrdiff_t at = (ptrdiff_t)row * row_stride + (ptrdiff_t)col * col_stride;
-    mu_block block = {
-        data + at * (ptrdiff_t)muonium_dtype_size(dtype), dtype, row_stride, col_stride, 0, 0};
-    return block;
-}
-
 /* X may be at home already: every piece is read before it is written. */
 static void take_rows(void *context, size_t index, unsigned lane)
 {
@@ -58,19 +49,15 @@ static void take_rows(void *context, size_t index, unsigned lane)
     const mu_iteration *it = t->it;
     const muonium_plan *plan = it->plan;
     const mu_kernel *kernel = plan->kernel;
-    const mu_operand *x = &it->x;
-    const mu_oriented *home = &it->home;
+    mu_oriented x = mu_matrix_of(&it->x);
     (void)lane;
     double buffer[ROWS_PER_TASK * PIECE]; /* of the kernel's type */
     size_t row_bytes = PIECE * muonium_dtype_size(kernel->type), first = index * ROWS_PER_TASK;
     size_t rows = plan->m - first < ROWS_PER_TASK ? plan->m - first : ROWS_PER_TASK;
     for (size_t j = 0; j < plan->n; j += PIECE) {
-        mu_block from =
-            block_of((char *)(uintptr_t)x->data, x->dtype, x->row_stride, x->col_stride, first, j);
-        mu_block to =
-            block_of(home->data, home->dtype, home->row_stride, home->col_stride, first, j);
-        from.rows = to.rows = rows;
-        from.cols = to.cols = plan->n - j < PIECE ? plan->n - j : PIECE;
+        size_t cols = plan->n - j < PIECE ? plan->n - j : PIECE;
+        mu_block from = mu_block_at(&x, first, j, rows, cols);
+        mu_block to = mu_block_at(&it->home, first, j, rows, cols);
         if (t->shift != 0) {
             load_shifted(it, &from, t->shift, buffer);
         } else {
@@ -79,13 +66,13 @@ static void take_rows(void *context, size_t index, unsigned lane)
         for (size_t i = 0; i < rows; i++) {
             char *row = (char *)buffer + i * row_bytes;
             if (t->shift == 0) {
-                kernel->row_scale(row, from.cols, t->factor);
+                kernel->row_scale(row, cols, t->factor);
             }
             if (t->divisor) {
-                kernel->row_scale(row, from.cols, 1 / t->divisor[first + i]);
+                kernel->row_scale(row, cols, 1 / t->divisor[first + i]);
             }
             if (plan->half && t->shift == 0) {
-                kernel->row_round(row, from.cols, plan->options.precision);
+                kernel->row_round(row, cols, plan->options.precision);
             }
         }
         kernel->store(buffer, PIECE, &to);
@@ -95,11 +82,9 @@ static void take_rows(void *context, size_t index, unsigned lane)
 static void take_by(taking t)
 {
     mu_iteration *it = t.it;
-    const mu_oriented *home = &it->home;
     size_t tasks = (it->plan->m + ROWS_PER_TASK - 1) / ROWS_PER_TASK;
     mu_pool_run(take_rows, &t, tasks, it->with.lanes);
-    it->x =
-        (mu_operand){home->data, home->dtype, home->row_stride, home->col_stride, 1, NULL, 0, 0};
+    it->x = mu_operand_at(&it->home);
 }
 
 /* X times the factor, its rows divided, is at home from here on. */
@@ -227,8 +212,7 @@ void mu_normalize(mu_iteration *it, const mu_survey *survey)
     bool is_f32 = plan->kernel->type == MUONIUM_F32;
     int exponent = survey->exponent, reach = is_f32 ? 100 : 900;
 
-    it->x = (mu_operand){
-        it->in.data, it->in.dtype, it->in.row_stride, it->in.col_stride, 1, NULL, 0, 0};
+    it->x = mu_operand_at(&it->in);
     it->ceiling = fmax(1, 1 / options->safety_factor);
     if (normalization == MUONIUM_NORM_NONE) {
         if (survey->largest <= plan->edge[0]) {

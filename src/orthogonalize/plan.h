@@ -63,6 +63,50 @@ typedef struct mu_oriented {
     ptrdiff_t row_stride, col_stride;
 } mu_oriented;
 
+/* A rectangle of it, from an element on. */
+static inline mu_block mu_block_at(const mu_oriented *matrix, size_t row, size_t col, size_t rows,
+                                   size_t cols)
+{
+    ptrdiff_t at = (ptrdiff_t)row * matrix->row_stride + (ptrdiff_t)col * matrix->col_stride;
+    mu_block block = {matrix->data + at * (ptrdiff_t)muonium_dtype_size(matrix->dtype),
+                      matrix->dtype,
+                      matrix->row_stride,
+                      matrix->col_stride,
+                      rows,
+                      cols};
+    return block;
+}
+
+/* The operand that such a matrix is, and the matrix that an operand was. */
+static inline mu_operand mu_operand_at(const mu_oriented *matrix)
+{
+    mu_operand operand = {
+        matrix->data, matrix->dtype, matrix->row_stride, matrix->col_stride, 1, NULL, 0, 0};
+    return operand;
+}
+
+static inline mu_oriented mu_matrix_of(const mu_operand *operand)
+{
+    mu_oriented matrix = {(char *)(uintptr_t)operand->data, operand->dtype, operand->row_stride,
+                          operand->col_stride};
+    return matrix;
+}
+
+/* A matrix with a stride of 1 as what is adjacent in memory: its rows, or its columns. */
+typedef struct mu_lines {
+    bool columns;
+    size_t count, length;
+    size_t ld; /* from one to the next */
+} mu_lines;
+
+static inline mu_lines mu_lines_of(const muonium_plan *plan, const mu_oriented *matrix)
+{
+    bool columns = matrix->col_stride != 1;
+    mu_lines lines = {columns, columns ? plan->n : plan->m, columns ? plan->m : plan->n,
+                      (size_t)(columns ? matrix->col_stride : matrix->row_stride)};
+    return lines;
+}
+
 /* What survey found: elements are finite if `largest` is. */
 typedef struct mu_survey {
     double largest;     /* magnitude */

@@ -204,11 +204,8 @@ static bool takes_products(const mu_iteration *it, const mu_oriented *matrix)
 
 static void round_x(mu_iteration *it, const mu_oriented *x)
 {
-    const muonium_plan *plan = it->plan;
-    bool tall = x->col_stride != 1;
-    size_t rows = tall ? plan->n : plan->m, n = tall ? plan->m : plan->n;
-    ptrdiff_t ld = tall ? x->col_stride : x->row_stride;
-    row_pass pass = {it, x->data, NULL, rows, n, (size_t)ld, 0, 0, round_row};
+    mu_lines lines = mu_lines_of(it->plan, x);
+    row_pass pass = {it, x->data, NULL, lines.count, lines.length, lines.ld, 0, 0, round_row};
     run_pass(&pass);
 }
 
@@ -219,7 +216,7 @@ void mu_advance(mu_iteration *it, const mu_operand *q, bool last)
     const mu_oriented *to = deliver ? &it->out : &it->home;
     mu_apply(&it->with, plan->m, plan->n, q, &it->x, to->data, (size_t)to->row_stride,
              (size_t)to->col_stride);
-    it->x = (mu_operand){to->data, to->dtype, to->row_stride, to->col_stride, 1, NULL, 0, 0};
+    it->x = mu_operand_at(to);
     it->delivered = to->data == it->out.data;
     if (plan->half) {
         round_x(it, to);

@@ -105,8 +105,6 @@ mu_survey mu_survey_matrix(const mu_iteration *it)
 
 void mu_square_rows(const mu_iteration *it)
 {
-    const mu_operand *x = &it->x;
-    mu_oriented matrix = {(char *)(uintptr_t)x->data, x->dtype, x->row_stride, x->col_stride};
-    survey_pass pass = {it, matrix, it->plan->kernel, 1};
+    survey_pass pass = {it, mu_matrix_of(&it->x), it->plan->kernel, 1};
     mu_pool_run(survey_rows, &pass, (it->plan->m + ROWS - 1) / ROWS, it->with.lanes);
 }

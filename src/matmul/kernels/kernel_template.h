@@ -218,13 +218,6 @@ static void NAME(store_row)(const T *restrict from, size_t n, void *to, muonium_
 
 #define STAGE 64 /* columns per visit when memory runs down the columns */
 
-static bool NAME(runs_down)(const mu_block *block)
-{
-    ptrdiff_t across = block->col_stride < 0 ? -block->col_stride : block->col_stride;
-    ptrdiff_t down = block->row_stride < 0 ? -block->row_stride : block->row_stride;
-    return down < across;
-}
-
 static char *NAME(at)(const mu_block *block, size_t i, size_t j)
 {
     ptrdiff_t index = (ptrdiff_t)i * block->row_stride + (ptrdiff_t)j * block->col_stride;
@@ -234,7 +227,7 @@ static char *NAME(at)(const mu_block *block, size_t i, size_t j)
 static void NAME(load)(const mu_block *from, void *to, size_t ld)
 {
     T *target = to;
-    if (!NAME(runs_down)(from)) {
+    if (!mu_runs_down(from->row_stride, from->col_stride)) {
         for (size_t i = 0; i < from->rows; i++) {
             NAME(load_row)(NAME(at)(from, i, 0), from->dtype, from->col_stride, from->cols,
                            target + i * ld);
@@ -276,7 +269,7 @@ static void NAME(load)(const mu_block *from, void *to, size_t ld)
 static void NAME(store)(const void *from, size_t ld, const mu_block *to)
 {
     const T *source = from;
-    if (!NAME(runs_down)(to)) {
+    if (!mu_runs_down(to->row_stride, to->col_stride)) {
         for (size_t i = 0; i < to->rows; i++) {
             NAME(store_row)(source + i * ld, to->cols, NAME(at)(to, i, 0), to->dtype,
                             to->col_stride);
@@ -518,7 +511,7 @@ static void NAME(pack_b)(const mu_lanes *source, size_t lanes, size_t steps, voi
 static inline
     __attribute__((always_inline)) void NAME(finish_with)(const size_t terms, T *square,
                                                           ptrdiff_t ldc, size_t rows, size_t cols,
-                                                          bool lower, const mu_finishing *f)
+                                                          bool lower, const mu_epilogue *f)
 {
     T scale = (T)f->scale, factor[3] = {0, 0, 0}, sum_factor = (T)f->sum_factor;
     for (size_t t = 0; t < terms; t++) {
@@ -563,7 +556,7 @@ static inline
 }
 
 static void NAME(finish)(void *square, ptrdiff_t ldc, size_t rows, size_t cols, bool lower,
-                         const mu_finishing *f)
+                         const mu_epilogue *f)
 {
     switch (f->term_count) {
     case 0:
