@@ -61,6 +61,8 @@ void mu_apply(const mu_matmul *with, size_t m, size_t n, const mu_operand *a, co
     const mu_kernel *kernel = with->kernel;
     bool tall = col_stride != 1; /* Y^T = X^T A, A being symmetric */
     mu_lanes fixed = mu_rows_as_lanes(a), strips = mu_cols_as_lanes(x);
+    fixed.distant = m > MU_SMALL;
+    strips.distant = n > MU_SMALL;
     application all = {
         .p = {.kernel = kernel,
               .bytes = muonium_dtype_size(kernel->type),

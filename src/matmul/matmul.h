@@ -57,7 +57,7 @@ void mu_symmul(const mu_matmul *with, size_t m, const mu_operand *a, const mu_op
 
 /* What else symmul does with c while it is in cache:
  *
- *     c = A B + plus_factor * plus       if there is a plus
+ *     c = A B [+ plus_factor * plus] + plus_identity * I
  *     sum = [sum +] sum_factor * c       if there is a sum
  *
  * Both are matrices with the row distance of c; of sum, only what is on and below the
@@ -65,6 +65,7 @@ void mu_symmul(const mu_matmul *with, size_t m, const mu_operand *a, const mu_op
 typedef struct mu_finish {
     const void *plus;
     double plus_factor;
+    double plus_identity;
     void *sum;
     double sum_factor;
     bool accumulate;       /* without it, sum is not read */

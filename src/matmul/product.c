@@ -67,23 +67,27 @@ void mu_pack_block(const mu_product *p, const mu_side *s, size_t block, size_t f
     part.data = (const char *)part.data + skip;
     part.other = part.other ? (const char *)part.other + skip : NULL;
     part.diagonal = (ptrdiff_t)from - (ptrdiff_t)step;
-    part.distant = s->lanes > MU_SMALL;
     s->pack(&part, to - from, steps_of(p, block), packed, p->kc * s->width);
 }
 
 /* Where memory runs along a lane one panel after the other, so that it is read in long
  * stretches. */
-void mu_pack_group(const mu_product *p, const mu_side *s, size_t index)
+void mu_pack_lanes(const mu_product *p, const mu_side *s, size_t from, size_t to)
 {
-    size_t group = mu_group_of(p->kernel), end = mu_min_size((index + 1) * group, s->lanes);
-    size_t at_once = s->whole.lane_stride == 1 ? group : s->width, lane = index * group;
-    for (lane = lane < s->plain ? s->plain : lane; lane < end; lane += at_once) {
+    size_t at_once = s->whole.lane_stride == 1 ? to - from : s->width;
+    for (size_t lane = from; lane < to; lane += at_once) {
         for (size_t i = 0; i < p->block_count; i++) {
             size_t block = p->first_block + i;
-            mu_pack_block(p, s, block, lane, mu_min_size(lane + at_once, end),
+            mu_pack_block(p, s, block, lane, mu_min_size(lane + at_once, to),
                           mu_packed_at(p, s, block, lane));
         }
     }
+}
+
+void mu_pack_group(const mu_product *p, const mu_side *s, size_t index)
+{
+    size_t group = mu_group_of(p->kernel), first = index * group;
+    mu_pack_lanes(p, s, first < s->plain ? s->plain : first, mu_min_size(first + group, s->lanes));
 }
 
 /* ---- tiles ---- */
@@ -154,7 +158,8 @@ bool mu_matmul_scratch(const mu_kernel *kernel, size_t m, size_t n, unsigned lan
         !mu_mul(rows, wide, &limit) || !mu_mul(limit, 8 * (sizeof(double) + lanes), &limit)) {
         return false;
     }
-    size_t gram = mu_triangle_scratch(kernel, m, n), symmul = mu_triangle_scratch(kernel, m, m);
+    size_t gram = mu_triangle_scratch(kernel, m, n, lanes);
+    size_t symmul = mu_triangle_scratch(kernel, m, m, lanes);
     size_t apply = mu_apply_scratch(kernel, m, lanes);
     *bytes = gram > symmul ? gram : symmul;
     *bytes = apply > *bytes ? apply : *bytes;

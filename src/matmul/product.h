@@ -18,8 +18,8 @@ typedef struct mu_side {
     size_t width;   /* of a panel: mr or nr */
     void (*pack)(const mu_lanes *source, size_t lanes, size_t steps, void *packed,
                  size_t panel_stride);
-    char *packed; /* [block of k][panel][step][lane], from panel plain / width on */
-    size_t plain; /* lanes, whole panels of them, that are not packed but read where they lie */
+    char *packed; /* [block of k][panel][step][lane], from lane `plain` on */
+    size_t plain; /* the lanes before, whole panels, are read where they lie, if at all */
 } mu_side;
 
 typedef struct mu_product {
@@ -61,7 +61,10 @@ char *mu_packed_at(const mu_product *p, const mu_side *s, size_t block, size_t l
 void mu_pack_block(const mu_product *p, const mu_side *s, size_t block, size_t from, size_t to,
                    char *packed);
 
-/* Pack the lanes of a group, counted from 0, of all blocks at hand. */
+/* Pack lanes [from, to) of all blocks at hand, `from` being plain or the first of a panel. */
+void mu_pack_lanes(const mu_product *p, const mu_side *s, size_t from, size_t to);
+
+/* The same for the lanes of a group, counted from 0, that are not plain. */
 void mu_pack_group(const mu_product *p, const mu_side *s, size_t index);
 
 /* A rows x cols block of C at (i0, j0) from one block of k. `lower`: only tiles that reach
@@ -71,7 +74,7 @@ void mu_multiply_block(const mu_product *p, size_t block, size_t i0, size_t rows
 
 /* Bytes of scratch that a symmetric product with sums of length k needs, and apply; the
  * sizes being such that nothing overflows. */
-size_t mu_triangle_scratch(const mu_kernel *kernel, size_t m, size_t k);
+size_t mu_triangle_scratch(const mu_kernel *kernel, size_t m, size_t k, unsigned lanes);
 size_t mu_apply_scratch(const mu_kernel *kernel, size_t m, unsigned lanes);
 
 #endif

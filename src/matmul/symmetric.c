@@ -1,51 +1,39 @@
 /*
- * symmetric.c: gram and symmul: one triangle of the result. Operands are packed for a few
- * blocks of k at a time, or read where they lie if they are small; then squares on and
- * below the diagonal are computed, each by one thread, which finishes and mirrors it while
- * it is in cache.
+ * symmetric.c: gram and symmul: one triangle of the result, in strips of columns from the
+ * diagonal down. A strip is one thread's: it packs its columns of the right operand for
+ * itself, reads the left one where it lies, and finishes and mirrors every square of the
+ * result while that is in cache. So threads share nothing but what they read, and wait for
+ * each other only at the end. Where the left operand has to be converted or combined, all
+ * threads pack it together before.
  */
 #include "matmul/blas.h"
 #include "matmul/product.h"
 
 enum {
-    PACKED_AT_ONCE = 1 << 20, /* bytes, or one block of k, packed before squares are computed:
-                                 more drives the operands out of a shared cache */
-    PLAIN_LEFT = MU_SMALL,    /* up to this m a plain left operand is not packed, */
-    PLAIN_RIGHT = 256         /* and up to this a plain right one */
+    LEFT_AT_ONCE = 1 << 20,    /* bytes, or one block of k, of a left operand packed for all: more
+                                  drives the others out of a shared cache */
+    STRIP_AT_ONCE = 384 << 10, /* and of a strip, for one thread: most of its own cache */
+    PLAIN_RIGHT = 256          /* up to this m a plain right operand is not packed either */
 };
 
-/* ---- squares ---- */
+/* ---- strips ---- */
 
 typedef struct triangle {
     mu_product p;
     mu_epilogue finish; /* of the whole */
     bool last;          /* only the sum is wanted */
-    size_t square;      /* rows of the squares */
-    size_t squares;     /* how many in a column */
+    size_t square;      /* rows of the squares, and columns of a strip */
+    size_t squares;     /* of the longest strip, and so strips */
+    size_t most;        /* squares of a strip that are one task */
+    size_t strip_bytes; /* private packed memory per lane */
 } triangle;
 
-/* Both sides in turn, as they may be the same matrix, which is then in cache. */
-static void pack_task(void *context, size_t index, unsigned lane)
+/* Groups of lanes, from the one where packing starts. */
+static void pack_left_task(void *context, size_t index, unsigned lane)
 {
     const triangle *t = context;
     (void)lane;
-    mu_pack_group(&t->p, &t->p.a, index);
-    mu_pack_group(&t->p, &t->p.b, index);
-}
-
-/* Squares are handed out with those off the diagonal first, rows with the most of
- * them before others, so that the small ones come last and even out the threads. */
-static void square_at(size_t index, size_t squares, size_t *row, size_t *col)
-{
-    for (size_t i = squares - 1; i > 0; i--) {
-        if (index < i) {
-            *row = i;
-            *col = index;
-            return;
-        }
-        index -= i;
-    }
-    *row = *col = index;
+    mu_pack_group(&t->p, &t->p.a, t->p.a.plain / mu_group_of(t->p.kernel) + index);
 }
 
 /* The rows and columns of C from (i0, j0) on, and what mirrors them. */
@@ -66,44 +54,59 @@ static void finish_square(const mu_kernel *kernel, const mu_epilogue *whole, cha
     kernel->mirror(last ? whole->sum : c, ld, i0, i0 + rows, j0, j0 + cols);
 }
 
-static void square_task(void *context, size_t index, unsigned lane)
+static size_t tasks_of(const triangle *t, size_t strip)
+{
+    return mu_ceil_div(t->squares - strip, t->most);
+}
+
+/* Part of a strip. The long strips come first, so that the short ones even out the threads. */
+static void strip_task(void *context, size_t index, unsigned lane)
 {
     const triangle *t = context;
     const mu_product *p = &t->p;
-    (void)lane;
-    size_t row, col;
-    square_at(index, t->squares, &row, &col);
-    size_t i0 = row * t->square, j0 = col * t->square;
-    size_t rows = mu_min_size(t->square, p->a.lanes - i0),
-           cols = mu_min_size(t->square, p->b.lanes - j0);
-    size_t end = p->first_block + p->block_count;
-    for (size_t block = p->first_block; block < end; block++) {
-        mu_multiply_block(p, block, i0, rows, j0, cols, row == col);
+    size_t strip = 0;
+    for (; index >= tasks_of(t, strip); strip++) {
+        index -= tasks_of(t, strip);
     }
-    if (end * p->kc >= p->k) {
-        finish_square(p->kernel, &t->finish, p->c, p->ldc, i0, rows, j0, cols, t->last);
+    size_t length = t->squares - strip, tasks = tasks_of(t, strip);
+    size_t first = strip + index * length / tasks, end = strip + (index + 1) * length / tasks;
+    size_t j0 = strip * t->square, cols = mu_min_size(t->square, p->b.lanes - j0);
+    mu_product own = *p; /* of which these columns alone are at hand */
+    own.b.lanes = j0 + cols;
+    own.b.plain = p->b.plain > j0 ? p->b.plain : j0;
+    own.b.packed += lane * t->strip_bytes;
+    mu_pack_lanes(&own, &own.b, own.b.plain, own.b.lanes);
+    size_t blocks = p->first_block + p->block_count;
+    for (size_t row = first; row < end; row++) {
+        size_t i0 = row * t->square, rows = mu_min_size(t->square, p->a.lanes - i0);
+        for (size_t block = p->first_block; block < blocks; block++) {
+            mu_multiply_block(&own, block, i0, rows, j0, cols, row == strip);
+        }
+        if (blocks * p->kc >= p->k) {
+            finish_square(p->kernel, &t->finish, p->c, p->ldc, i0, rows, j0, cols, t->last);
+        }
     }
 }
 
-static size_t both_packed(const mu_product *p, size_t m, size_t blocks)
+/* How many of `blocks` blocks of k are packed at once if those of `lanes` lanes shall take no
+ * more than this. */
+static size_t blocks_within(const mu_product *p, size_t lanes, size_t width, size_t bytes,
+                            size_t blocks)
 {
-    return mu_packed_bytes(p, m, p->kernel->mr, blocks) +
-           mu_packed_bytes(p, m, p->kernel->nr, blocks);
-}
-
-/* How many of `blocks` blocks of k are packed at once. */
-static size_t blocks_at_once(const mu_product *p, size_t m, size_t blocks)
-{
-    size_t one = both_packed(p, m, 1), fit = one > 0 ? PACKED_AT_ONCE / one : 0;
+    size_t one = mu_packed_bytes(p, lanes, width, 1), fit = one > 0 ? bytes / one : blocks;
     return mu_min_size(blocks, fit > 0 ? fit : 1);
 }
 
-size_t mu_triangle_scratch(const mu_kernel *kernel, size_t m, size_t k)
+size_t mu_triangle_scratch(const mu_kernel *kernel, size_t m, size_t k, unsigned lanes)
 {
     mu_product p = {.kernel = kernel,
                     .bytes = muonium_dtype_size(kernel->type),
                     .kc = mu_block_columns(kernel, k)};
-    return both_packed(&p, m, blocks_at_once(&p, m, mu_ceil_div(k, p.kc)));
+    size_t mr = kernel->mr, nr = kernel->nr, blocks = mu_ceil_div(k, p.kc);
+    size_t strip = mu_min_size(m, MU_BLOCK);
+    size_t left = blocks_within(&p, m, mr, LEFT_AT_ONCE, blocks);
+    size_t right = blocks_within(&p, strip, nr, STRIP_AT_ONCE, blocks);
+    return mu_packed_bytes(&p, m, mr, left) + lanes * mu_packed_bytes(&p, strip, nr, right);
 }
 
 /* Nothing to convert or to combine. */
@@ -113,43 +116,49 @@ static bool is_plain(const mu_kernel *kernel, const mu_lanes *o)
 }
 
 /* A plain left operand is read where it lies if its steps are adjacent, a right one if its
- * lanes are. */
+ * lanes are; but for the lanes of a last panel that is not whole. */
 static void multiply(const mu_matmul *with, size_t m, size_t k, const mu_lanes *a,
                      const mu_lanes *b, void *c, size_t ldc, const mu_epilogue *finish, bool last)
 {
     const mu_kernel *kernel = with->kernel;
-    bool a_plain = m <= PLAIN_LEFT && is_plain(kernel, a) && a->step_stride == 1;
+    size_t mr = kernel->mr, nr = kernel->nr, group = mu_group_of(kernel);
+    bool a_plain = is_plain(kernel, a) && a->step_stride == 1;
     bool b_plain = m <= PLAIN_RIGHT && is_plain(kernel, b) && b->lane_stride == 1;
     triangle t = {.p = {.kernel = kernel,
                         .bytes = muonium_dtype_size(kernel->type),
                         .k = k,
                         .kc = mu_block_columns(kernel, k),
-                        .a = {.whole = *a,
-                              .lanes = m,
-                              .width = kernel->mr,
-                              .pack = kernel->pack_a,
-                              .packed = with->scratch,
-                              .plain = a_plain ? m / kernel->mr * kernel->mr : 0},
-                        .b = {.whole = *b,
-                              .lanes = m,
-                              .width = kernel->nr,
-                              .pack = kernel->pack_b,
-                              .plain = b_plain ? m / kernel->nr * kernel->nr : 0},
+                        .a = {*a, m, mr, kernel->pack_a, with->scratch, a_plain ? m / mr * mr : 0},
+                        .b = {*b, m, nr, kernel->pack_b, NULL, b_plain ? m / nr * nr : 0},
                         .c = c,
                         .ldc = ldc},
                   .finish = *finish,
                   .last = last,
-                  .square = m > MU_SMALL ? MU_BLOCK : mu_group_of(kernel)};
+                  .square = m > MU_SMALL ? MU_BLOCK : group};
     mu_product *p = &t.p;
-    size_t blocks = mu_ceil_div(k, p->kc), at_once = blocks_at_once(p, m, blocks);
+    p->a.whole.distant = p->b.whole.distant = m > MU_SMALL;
+    size_t blocks = mu_ceil_div(k, p->kc), left = m - p->a.plain, strip = mu_min_size(m, t.square);
+    size_t at_once = blocks_within(p, left, mr, LEFT_AT_ONCE, blocks);
+    if (p->b.plain < m) {
+        at_once = blocks_within(p, strip, nr, STRIP_AT_ONCE, at_once);
+    }
+    p->b.packed = p->a.packed + mu_packed_bytes(p, left, mr, at_once);
+    t.strip_bytes = mu_packed_bytes(p, strip, nr, at_once);
     t.squares = mu_ceil_div(m, t.square);
-    p->b.packed = p->a.packed + mu_packed_bytes(p, m - p->a.plain, kernel->mr, at_once);
+    /* Parts of a strip pack the same columns again: no more of them than keep threads busy. */
+    size_t all = t.squares * (t.squares + 1) / 2, lanes = mu_min_size(mu_pool_lanes(), with->lanes);
+    t.most = p->b.plain < m ? mu_ceil_div(all, 2 * lanes) : 1;
+    size_t tasks = 0;
+    for (size_t i = 0; i < t.squares; i++) {
+        tasks += tasks_of(&t, i);
+    }
     for (; p->first_block < blocks; p->first_block += p->block_count) {
         p->block_count = mu_min_size(blocks - p->first_block, at_once);
-        if (p->a.plain < m || p->b.plain < m) {
-            mu_pool_run(pack_task, &t, mu_ceil_div(m, mu_group_of(kernel)), with->lanes);
+        if (left > 0) {
+            mu_pool_run(pack_left_task, &t, mu_ceil_div(m, group) - p->a.plain / group,
+                        with->lanes);
         }
-        mu_pool_run(square_task, &t, t.squares * (t.squares + 1) / 2, with->lanes);
+        mu_pool_run(strip_task, &t, tasks, with->lanes);
     }
 }
 
@@ -257,6 +266,7 @@ void mu_symmul_finish(const mu_matmul *with, size_t m, const mu_operand *a, cons
     if (finish->plus) {
         add_term(&f, finish->plus, (ptrdiff_t)ldc, finish->plus_factor);
     }
+    f.shift += finish->plus_identity;
     if (by_blas) {
         mu_blas_symmul(with, m, a, b, c, ldc);
         finish_square(kernel, &f, c, ldc, 0, m, 0, m, finish->last);

@@ -6,9 +6,10 @@
  *
  * In most sets a factor combines the latest product, R and I alone: then R, the latest
  * product, the next one and the sum H are all that is kept. And what is kept of a product
- * Y is Z = Y + r R, with the R that its left factor wants: that factor is then Z and I
- * alone, and mostly so is the right one, which costs less than combining two matrices. In
- * a dense set every product is kept to the end, and factors are formed in memory.
+ * Y is Z = Y + r R + d I, its left factor but for a number: which is then read where it
+ * lies, and the right one is mostly Z and I alone, which costs less than combining two
+ * matrices. In a dense set every product is kept to the end, and factors are formed in
+ * memory.
  */
 #include <float.h>
 #include <math.h>
@@ -121,14 +122,21 @@ static void form_rows(void *context, size_t index, unsigned lane)
     }
 }
 
-/* How much of R is kept with Y_j: what its left factor wants. */
-static double kept_with(const program *p, int j)
+/* How much of I (i = 0) or R (i = 1) is kept with Y_j: what its left factor wants. */
+static double kept_with(const program *p, int j, int i)
 {
     if (p->keeps_all || j < 2 || j > p->set->products) {
         return 0;
     }
     const double *left = mu_direct_left(p->set, j);
-    return left[j] != 0 ? left[1] / left[j] : 0;
+    return left[j] != 0 ? left[i] / left[j] : 0;
+}
+
+/* factors[i], i = 0 or 1, less what Z brings along. */
+static double beside_kept(const program *p, const double *factors, int j, int i)
+{
+    double rest = factors[i] - factors[j] * kept_with(p, j, i);
+    return fabs(rest) > 4 * DBL_EPSILON * fabs(factors[i]) ? rest : 0;
 }
 
 /* The operand sum_i factors[i] Y_i, i = 0..j. */
@@ -141,11 +149,12 @@ static mu_operand factor(const program *p, const double *factors, int j, int sid
                     p->it->with.lanes);
         return mu_operand_of(plan->kernel, f.to, plan->ldr, 1, factors[0]);
     }
-    mu_operand o = mu_operand_of(plan->kernel, product_at(p, j), plan->ldr, factors[j], factors[0]);
-    double rest = factors[1] - factors[j] * kept_with(p, j); /* of R, beside what is in Z */
-    if (j > 1 && fabs(rest) > 4 * DBL_EPSILON * fabs(factors[1])) {
+    mu_operand o = mu_operand_of(plan->kernel, product_at(p, j), plan->ldr, factors[j],
+                                 beside_kept(p, factors, j, 0));
+    double of_gram = j > 1 ? beside_kept(p, factors, j, 1) : 0;
+    if (of_gram != 0) {
         o.other = p->it->square[GRAM];
-        o.other_scale = rest;
+        o.other_scale = of_gram;
     }
     return o;
 }
@@ -159,14 +168,16 @@ static void run(mu_iteration *it)
     const double *c = mu_direct_sum(set);
     program p = {it, set, needs_all_products(set)};
     mu_finish finish = {.may_multiply_out = true};
-    double of_gram = c[1]; /* in H, less what Z has brought into it */
+    double of_gram = c[1], of_identity = c[0]; /* in H, less what Z has brought into it */
     mu_take_gram(it);
     for (int j = 1; j <= set->products; j++) {
         mu_operand left = factor(&p, mu_direct_left(set, j), j, 0);
         mu_operand right = factor(&p, mu_direct_right(set, j), j, 1);
-        finish.plus_factor = kept_with(&p, j + 1);
+        finish.plus_factor = kept_with(&p, j + 1, 1);
         finish.plus = finish.plus_factor != 0 ? it->square[GRAM] : NULL;
+        finish.plus_identity = kept_with(&p, j + 1, 0);
         of_gram -= c[j + 1] * finish.plus_factor;
+        of_identity -= c[j + 1] * finish.plus_identity;
         finish.sum = c[j + 1] != 0 ? it->square[SUM] : NULL;
         finish.sum_factor = c[j + 1];
         finish.last = j == set->products;
@@ -174,7 +185,7 @@ static void run(mu_iteration *it)
                          &finish);
         finish.accumulate = finish.accumulate || c[j + 1] != 0;
     }
-    mu_operand h = mu_operand_of(plan->kernel, it->square[SUM], plan->ldr, 1, c[0]);
+    mu_operand h = mu_operand_of(plan->kernel, it->square[SUM], plan->ldr, 1, of_identity);
     if (of_gram != 0) {
         h.other = it->square[GRAM];
         h.other_scale = of_gram;
