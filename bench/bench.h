@@ -34,8 +34,9 @@ typedef struct bench {
     size_t count;
     bench_comparison comparisons[MOST_COMPARISONS];
     size_t comparison_count;
-    double peak, copy; /* flops and bytes per second */
-    double overhead;   /* of a Muon step over its orthogonalisation; 0: not measured */
+    double peak, copy;        /* flops and bytes per second */
+    double nearest, farthest; /* round trips between two threads, in seconds; 0: one thread */
+    double overhead;          /* of a Muon step over its orthogonalisation; 0: not measured */
 } bench;
 
 void bench_record(bench *b, bench_row row);

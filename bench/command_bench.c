@@ -62,11 +62,14 @@ static const muonium_shape standard_shapes[] = {
     {24, 128, 512},  {16, 512, 1280}, {256, 64, 64},
 };
 
-/* The clock of a CPU wanders: the peak is the best seen in the whole run. */
-static void watch_peak(bench *b)
+/* The clock of a CPU wanders: the peak is the best seen in the whole run. And threads wander
+ * between CPUs, a virtual machine's even where they are pinned. */
+static void watch_machine(bench *b)
 {
-    double peak = measure_peak(0.03);
+    double peak = measure_peak(0.03), trip = measure_round_trip();
     b->peak = peak > b->peak ? peak : b->peak;
+    b->nearest = b->nearest == 0 || (trip > 0 && trip < b->nearest) ? trip : b->nearest;
+    b->farthest = trip > b->farthest ? trip : b->farthest;
 }
 
 void bench_record(bench *b, bench_row row)
@@ -74,7 +77,7 @@ void bench_record(bench *b, bench_row row)
     if (b->count < MOST_ROWS) {
         b->rows[b->count++] = row;
     }
-    watch_peak(b);
+    watch_machine(b);
 }
 
 void bench_record_flops(bench *b, const char *name, muonium_shape shape, double flops,
@@ -209,6 +212,10 @@ static void print_table(const bench *b, const muonium_cpu_info *cpu)
     printf("kernel %s (%s), %d threads\n", cpu->kernel, cpu->reason, muonium_threads());
     printf("peak   %.1f GF/s (multiply-add in registers), copy %.1f GB/s (read + write)\n",
            b->peak / 1e9, b->copy / 1e9);
+    if (b->farthest > 0) {
+        printf("caches %.0f to %.0f ns from one thread to another and back\n", 1e9 * b->nearest,
+               1e9 * b->farthest);
+    }
     if (cblas_peer_name()) {
         printf("peer   %s\n", cblas_peer_name());
     }
@@ -249,6 +256,10 @@ static void print_json(const bench *b, const muonium_cpu_info *cpu)
     json_string(&writer, "peer", cblas_peer_name());
     json_number(&writer, "peak_gflops", b->peak / 1e9);
     json_number(&writer, "copy_gbps", b->copy / 1e9);
+    if (b->farthest > 0) {
+        json_number(&writer, "nearest_round_trip_ns", 1e9 * b->nearest);
+        json_number(&writer, "farthest_round_trip_ns", 1e9 * b->farthest);
+    }
     if (b->overhead > 0) {
         json_number(&writer, "step_overhead_percent", 100 * b->overhead);
     }
@@ -340,7 +351,7 @@ static int run(const command *self, const arguments *given)
     static bench b;
     b.budget = value[SECONDS].number;
     b.copy = measure_copy();
-    watch_peak(&b);
+    watch_machine(&b);
     for (size_t i = 0; i < count; i++) {
         /* The products once per size, where one matrix stands for a batch. */
         bool rectangle_only = shapes[i].batch > 1;
@@ -380,7 +391,8 @@ const command command_bench = {
         "count the operations of one triangle only. Where a CBLAS "
         "library is installed, its products stand beside ours (it counts as if it computed one "
         "triangle for ssyrk), and so do five steps of the iteration as they are usually written, "
-        "in plain products of that library.\n\n"
+        "in plain products of that library. The time that a word takes from one thread to another "
+        "and back tells whether they had a cache in common; it may change during a run.\n\n"
         "Run it on an otherwise idle machine.",
     .example = "muonium bench\nmuonium bench --shapes 768x3072,24x128x512 --threads 2 --json\n"
                "muonium bench --checkpoint --directory /tmp",

@@ -3,6 +3,7 @@
  */
 #include "measure.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -112,4 +113,52 @@ double measure_copy(void)
     free(copy.from);
     free(copy.to);
     return rate;
+}
+
+/* ---- round trip ---- */
+
+enum { ROUND_TRIPS = 1000 };
+
+typedef struct rally {
+    _Alignas(128) atomic_int ball; /* even: the caller's */
+    double best;
+} rally;
+
+/* False if the other never comes: the pool may give both ends to one thread. */
+static bool wait_for(atomic_int *ball, int value)
+{
+    for (double start = seconds_now(); atomic_load(ball) != value;) {
+        if (seconds_now() - start > 0.1) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void rally_task(void *context, size_t index, unsigned lane)
+{
+    rally *r = context;
+    (void)lane;
+    for (int i = 0; i < ROUND_TRIPS && index == 1 && wait_for(&r->ball, 2 * i + 1); i++) {
+        atomic_store(&r->ball, 2 * i + 2);
+    }
+    double before = seconds_now();
+    for (int i = 0; i < ROUND_TRIPS && index == 0; i++) {
+        atomic_store(&r->ball, 2 * i + 1);
+        if (!wait_for(&r->ball, 2 * i + 2)) {
+            return;
+        }
+        double after = seconds_now();
+        r->best = r->best == 0 || after - before < r->best ? after - before : r->best;
+        before = after;
+    }
+}
+
+double measure_round_trip(void)
+{
+    rally r = {.best = 0};
+    if (mu_pool_lanes() > 1) {
+        mu_pool_run(rally_task, &r, 2, 2);
+    }
+    return r.best;
 }

@@ -30,6 +30,10 @@ double measure_peak(double budget);
  * any cache, by all threads together. 0 if there is no memory for it. */
 double measure_copy(void);
 
+/* Seconds that a word takes from one thread to another and back, at best: three times as
+ * long where the two have no cache in common. 0 with one thread. */
+double measure_round_trip(void);
+
 double seconds_now(void);
 
 #endif

@@ -56,6 +56,9 @@ def best_of(runs):
                 bound += row[share]
         if "percent_of_bound" in row:
             row["percent_of_bound"] = bound
+    for trip, extreme in (("nearest_round_trip_ns", min), ("farthest_round_trip_ns", max)):
+        if all(trip in run for run in runs):
+            best[trip] = extreme(run[trip] for run in runs)
     overheads = [run["step_overhead_percent"] for run in runs if "step_overhead_percent" in run]
     if overheads:
         best["step_overhead_percent"] = min(overheads)
@@ -180,8 +183,11 @@ def page(found, command_line):
         f"# {found['machine']}, {found['cpus']} CPUs", "",
         f"`{command_line}`; Muonium {run['version']}, kernel {run['kernel']}, {found['system']}.",
         f"Peak {run['peak_gflops']:.0f} GF/s (multiply-add in registers, all threads), copy "
-        f"{run['copy_gbps']:.1f} GB/s (read + write), both measured in the run. Symmetric "
-        "products count one triangle.", "",
+        f"{run['copy_gbps']:.1f} GB/s (read + write), both measured in the run. "
+        + (f"A word took {run['nearest_round_trip_ns']:.0f} to "
+           f"{run['farthest_round_trip_ns']:.0f} ns from one thread to another and back. "
+           if "farthest_round_trip_ns" in run else "")
+        + "Symmetric products count one triangle.", "",
         "## Products, percent of peak", ""]
     lines += products_table({"Muonium": found["products"], **found["peers"]})
     lines += ["", "One thread:", ""]

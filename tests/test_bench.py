@@ -24,6 +24,10 @@ def test_the_page_has_every_figure(tmp_path):
         row = next(line for line in page.splitlines() if line.startswith(f"| {m} |"))
         assert all(0 < float(cell.strip(" %")) for cell in row.split("|")[2:5])
         assert f"| {m}×{m} |" in page
+    run = found["all_threads"]
+    if found["cpus"] > 1:
+        assert 0 < run["nearest_round_trip_ns"] <= run["farthest_round_trip_ns"] < 1e8
+        assert f"to {run['farthest_round_trip_ns']:.0f} ns from one thread" in page
     forms = {row["name"].strip() for row in found["all_threads"]["results"]}
     assert {"standard", "gram", "direct P11", "direct P12", "orthogonalize"} <= forms
     table = [line.split("|") for line in page.splitlines() if "×64 |" in line or "×128 |" in line]
@@ -46,10 +50,12 @@ def test_the_best_of_runs_is_taken_row_by_row():
         rows = [{"seconds": first, "gflops": 8 / first, "percent_of_peak": 0},
                 {"seconds": second, "gflops": 8 / second, "gbps": 2 / second,
                  "percent_of_peak": 0, "percent_of_copy": 0, "percent_of_bound": 0}]
-        return {"peak_gflops": peak, "copy_gbps": copy, "results": rows, "comparisons": []}
+        return {"peak_gflops": peak, "copy_gbps": copy, "results": rows, "comparisons": [],
+                "nearest_round_trip_ns": peak, "farthest_round_trip_ns": copy}
 
     best = report.best_of([run(80, 20, 0.2, 0.5), run(100, 10, 0.4, 0.25)])
     assert (best["peak_gflops"], best["copy_gbps"]) == (100, 20)
+    assert (best["nearest_round_trip_ns"], best["farthest_round_trip_ns"]) == (80, 20)
     first, second = best["results"]
     assert first == {"seconds": 0.2, "gflops": 40, "percent_of_peak": 40}
     assert second["seconds"] == 0.25 and second["percent_of_copy"] == 40
