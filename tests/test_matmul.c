@@ -22,6 +22,7 @@ typedef struct kind {
     size_t layout; /* see test_layout */
     bool integers; /* results are exact */
     bool with_other;
+    bool plain; /* nothing but the matrix itself */
     bool alone; /* on one thread, else on a random number */
 } kind;
 
@@ -107,8 +108,8 @@ static operand operand_new(const kind *k, size_t rows, size_t cols, double *main
                           .dtype = k->dtype,
                           .row_stride = row_stride,
                           .col_stride = col_stride,
-                          .scale = random_factor(k, rng),
-                          .shift = test_below(rng, 2) == 0 ? 0 : random_factor(k, rng)};
+                          .scale = k->plain ? 1 : random_factor(k, rng)};
+    o.view.shift = k->plain || test_below(rng, 2) == 0 ? 0 : random_factor(k, rng);
     if (other != NULL) {
         o.other = test_matrix_new(k->dtype, rows, cols, row_stride, col_stride, at_front);
         o.view.other = o.other.data;
@@ -269,17 +270,22 @@ static void check_finish(const kind *k, const mu_matmul *with, const operand o[2
             test_matrix_set(&plus, j, i, value);
         }
     }
-    finish = (mu_finish){.plus = plus.data, .plus_factor = 4, .may_multiply_out = may_multiply_out};
+    finish = (mu_finish){.plus = plus.data,
+                         .plus_factor = 4,
+                         .plus_identity = -3,
+                         .may_multiply_out = may_multiply_out};
     mu_symmul_finish(with, m, &o[0].view, &o[1].view, again.data, ldc, &finish);
     double eps = test_kernel_eps(with->kernel);
     for (size_t i = 0; i < m; i++) {
         for (size_t j = 0; j < m; j++) {
-            double product = test_matrix_get(c, i, j), more = 4 * test_matrix_get(&plus, i, j);
+            double product = test_matrix_get(c, i, j), identity = i == j ? -3 : 0;
+            double more = 4 * test_matrix_get(&plus, i, j);
             /* What shifts contribute may be added in another order. */
             double shifts = fabs(o[0].view.shift) * o[1].magnitude[i * m + j] +
                             fabs(o[1].view.shift) * o[0].magnitude[i * m + j];
-            double room = 8 * eps * (fabs(product) + fabs(more) + 2 * shifts);
-            assert_true(fabs(test_matrix_get(&again, i, j) - (product + more)) <= room);
+            double room = 8 * eps * (fabs(product) + fabs(more) + fabs(identity) + 2 * shifts);
+            double wanted = product + more + identity;
+            assert_true(fabs(test_matrix_get(&again, i, j) - wanted) <= room);
             assert_true(test_matrix_get(&again, i, j) == test_matrix_get(&again, j, i));
         }
     }
@@ -463,6 +469,26 @@ static void test_apply_in_place(void **state)
     }
 }
 
+/* Operands that are read where they lie, from rows or columns that are adjacent in memory. */
+static void test_plain(void **state)
+{
+    const mu_kernel *kernel = *(const mu_kernel **)*state;
+    mu_kernel shortened = with_blocks_of(kernel, 32);
+    test_rng rng = test_rng_start("plain");
+    size_t limit = test_kernel_emulated(kernel) ? 140 : 300;
+    for (size_t i = 0; i < 32; i++) {
+        kind k = {.kernel = i % 8 < 4 ? kernel : &shortened,
+                  .dtype = kernel->type,
+                  .layout = i % 4,
+                  .integers = i % 3 == 0,
+                  .plain = true};
+        size_t m = 1 + test_below(&rng, limit), n = 1 + test_below(&rng, limit);
+        check_gram(&k, m, n, &rng);
+        check_symmul(&k, m, &rng);
+        check_apply(&k, m, n, i % 5 == 0, &rng);
+    }
+}
+
 /* apply on one thread uses its scratch memory up where the strips are as wide as
  * they can be, and both operands of more blocks than gram packs. */
 static void test_scratch_is_used_up(void **state)
@@ -531,6 +557,7 @@ int main(void)
         cmocka_unit_test(test_long_sums),
         cmocka_unit_test(test_types_and_layouts),
         cmocka_unit_test(test_apply_in_place),
+        cmocka_unit_test(test_plain),
         cmocka_unit_test(test_scratch_is_used_up),
         cmocka_unit_test(test_scratch_of_absurd_sizes),
         cmocka_unit_test(test_leading_dimension),

@@ -7,8 +7,11 @@
 #include "matmul/blas.h"
 #include "matmul/product.h"
 
-/* Most of X that a thread is given at a time, and what it multiplies that with at a time. */
-enum { STRIP = 2 * MU_BLOCK };
+enum {
+    STRIP = 2 * MU_BLOCK, /* most of X that a thread is given at a time, and of what it is
+                             multiplied with at a time */
+    PLAIN = 128           /* up to this m plain operands may be read where they lie */
+};
 
 typedef struct application {
     mu_product p;
@@ -17,14 +20,20 @@ typedef struct application {
     size_t strip_bytes; /* private packed memory per lane */
 } application;
 
+static const mu_side *fixed_side(const application *a)
+{
+    return a->tall ? &a->p.b : &a->p.a;
+}
+
+/* Groups of lanes, from the one where packing starts. */
 static void pack_fixed_task(void *context, size_t index, unsigned lane)
 {
     const application *a = context;
+    const mu_side *fixed = fixed_side(a);
     (void)lane;
-    mu_pack_group(&a->p, a->tall ? &a->p.b : &a->p.a, index);
+    mu_pack_group(&a->p, fixed, fixed->plain / mu_group_of(a->p.kernel) + index);
 }
 
-/* One strip, packed, is a product of its own. */
 static void strip_task(void *context, size_t index, unsigned lane)
 {
     const application *a = context;
@@ -33,22 +42,21 @@ static void strip_task(void *context, size_t index, unsigned lane)
     size_t panels = mu_ceil_div(x->lanes, x->width), blocks = mu_ceil_div(p->k, p->kc);
     size_t first = index * panels / a->strips * x->width;
     size_t end = mu_min_size((index + 1) * panels / a->strips * x->width, x->lanes);
-    mu_product own = *p;
-    mu_side *strip = a->tall ? &own.a : &own.b;
-    strip->packed += lane * a->strip_bytes;
-    strip->lanes = end - first;
-    own.c += first * (a->tall ? p->ldc : 1) * p->bytes;
-    for (size_t block = 0; block < blocks; block++) {
-        mu_pack_block(p, x, block, first, end, mu_packed_at(&own, strip, block, 0));
-    }
+    mu_product own = mu_take_strip(p, !a->tall, first, end, x->packed + lane * a->strip_bytes);
     for (size_t at = 0; at < p->k; at += STRIP) {
-        size_t i0 = a->tall ? 0 : at, j0 = a->tall ? at : 0;
+        size_t i0 = a->tall ? first : at, j0 = a->tall ? at : first;
         size_t rows = mu_min_size(STRIP, own.a.lanes - i0);
         size_t cols = mu_min_size(STRIP, own.b.lanes - j0);
         for (size_t block = 0; block < blocks; block++) {
             mu_multiply_block(&own, block, i0, rows, j0, cols, false);
         }
     }
+}
+
+static bool is_plain(const mu_kernel *kernel, const mu_operand *o)
+{
+    mu_lanes rows = mu_rows_as_lanes(o);
+    return mu_is_plain(kernel, &rows);
 }
 
 void mu_apply(const mu_matmul *with, size_t m, size_t n, const mu_operand *a, const mu_operand *x,
@@ -59,26 +67,34 @@ void mu_apply(const mu_matmul *with, size_t m, size_t n, const mu_operand *a, co
         return;
     }
     const mu_kernel *kernel = with->kernel;
+    size_t mr = kernel->mr, nr = kernel->nr, group = mu_group_of(kernel);
     bool tall = col_stride != 1; /* Y^T = X^T A, A being symmetric */
-    mu_lanes fixed = mu_rows_as_lanes(a), strips = mu_cols_as_lanes(x);
+    /* Small operands both plain are read where they lie, unless results are written there: the
+     * columns of A are adjacent as lanes, its rows are packed in longer stretches. */
+    bool small = m <= PLAIN && x->data != y && is_plain(kernel, a) && is_plain(kernel, x);
+    mu_lanes fixed = tall && small ? mu_cols_as_lanes(a) : mu_rows_as_lanes(a);
+    mu_lanes streamed = mu_cols_as_lanes(x);
     fixed.distant = m > MU_SMALL;
-    strips.distant = n > MU_SMALL;
+    streamed.distant = n > MU_SMALL;
+    const mu_lanes *left = tall ? &streamed : &fixed, *right = tall ? &fixed : &streamed;
+    bool plain = small && left->step_stride == 1 && right->lane_stride == 1;
+    size_t rows = tall ? n : m, cols = tall ? m : n;
     application all = {
         .p = {.kernel = kernel,
               .bytes = muonium_dtype_size(kernel->type),
               .k = m,
               .kc = mu_block_columns(kernel, m),
-              .a = {tall ? strips : fixed, tall ? n : m, kernel->mr, kernel->pack_a, NULL, 0},
-              .b = {tall ? fixed : strips, tall ? m : n, kernel->nr, kernel->pack_b, NULL, 0},
+              .a = {*left, rows, mr, kernel->pack_a, NULL, plain ? rows / mr * mr : 0},
+              .b = {*right, cols, nr, kernel->pack_b, NULL, plain ? cols / nr * nr : 0},
               .c = y,
               .ldc = tall ? col_stride : row_stride},
         .tall = tall};
     mu_product *p = &all.p;
-    mu_side *whole = tall ? &p->b : &p->a, *streamed = tall ? &p->a : &p->b;
-    size_t width = streamed->width, panels = mu_ceil_div(n, width);
+    mu_side *whole = tall ? &p->b : &p->a, *strips = tall ? &p->a : &p->b;
+    size_t width = strips->width, panels = mu_ceil_div(n, width);
     p->block_count = mu_ceil_div(m, p->kc);
     whole->packed = with->scratch;
-    streamed->packed = whole->packed + mu_packed_bytes(p, m, whole->width, p->block_count);
+    strips->packed = whole->packed + mu_packed_bytes(p, m, whole->width, p->block_count);
     all.strip_bytes = mu_packed_bytes(p, STRIP, width, p->block_count);
     /* As many strips for each thread, none wider than STRIP. */
     unsigned lanes = mu_pool_lanes() < with->lanes ? mu_pool_lanes() : with->lanes;
@@ -86,7 +102,10 @@ void mu_apply(const mu_matmul *with, size_t m, size_t n, const mu_operand *a, co
     while (mu_ceil_div(panels, all.strips) * width > STRIP) {
         all.strips++;
     }
-    mu_pool_run(pack_fixed_task, &all, mu_ceil_div(m, mu_group_of(kernel)), with->lanes);
+    if (whole->plain < m) {
+        mu_pool_run(pack_fixed_task, &all, mu_ceil_div(m, group) - whole->plain / group,
+                    with->lanes);
+    }
     mu_pool_run(strip_task, &all, all.strips, with->lanes);
 }
 

@@ -84,6 +84,17 @@ void mu_pack_lanes(const mu_product *p, const mu_side *s, size_t from, size_t to
     }
 }
 
+mu_product mu_take_strip(const mu_product *p, bool right, size_t first, size_t end, char *packed)
+{
+    mu_product strip = *p;
+    mu_side *side = right ? &strip.b : &strip.a;
+    side->lanes = end;
+    side->plain = side->plain > first ? side->plain : first;
+    side->packed = packed;
+    mu_pack_lanes(&strip, side, side->plain, end);
+    return strip;
+}
+
 void mu_pack_group(const mu_product *p, const mu_side *s, size_t index)
 {
     size_t group = mu_group_of(p->kernel), first = index * group;

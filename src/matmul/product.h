@@ -44,6 +44,13 @@ static inline size_t mu_ceil_div(size_t a, size_t b)
     return (a + b - 1) / b;
 }
 
+/* Nothing to convert or to combine: tiles may read it where it lies, a left operand if its
+ * steps are adjacent, a right one if its lanes are. */
+static inline bool mu_is_plain(const mu_kernel *kernel, const mu_lanes *o)
+{
+    return o->dtype == kernel->type && o->scale == 1 && !o->other && o->shift == 0;
+}
+
 /* The rows of an operand as lanes; its columns as lanes. */
 mu_lanes mu_rows_as_lanes(const mu_operand *o);
 mu_lanes mu_cols_as_lanes(const mu_operand *o);
@@ -63,6 +70,10 @@ void mu_pack_block(const mu_product *p, const mu_side *s, size_t block, size_t f
 
 /* Pack lanes [from, to) of all blocks at hand, `from` being plain or the first of a panel. */
 void mu_pack_lanes(const mu_product *p, const mu_side *s, size_t from, size_t to);
+
+/* The product for lanes [first, end) of its right or left side alone, of which those that are
+ * not plain are packed at `packed`. */
+mu_product mu_take_strip(const mu_product *p, bool right, size_t first, size_t end, char *packed);
 
 /* The same for the lanes of a group, counted from 0, that are not plain. */
 void mu_pack_group(const mu_product *p, const mu_side *s, size_t index);

@@ -71,11 +71,7 @@ static void strip_task(void *context, size_t index, unsigned lane)
     size_t length = t->squares - strip, tasks = tasks_of(t, strip);
     size_t first = strip + index * length / tasks, end = strip + (index + 1) * length / tasks;
     size_t j0 = strip * t->square, cols = mu_min_size(t->square, p->b.lanes - j0);
-    mu_product own = *p; /* of which these columns alone are at hand */
-    own.b.lanes = j0 + cols;
-    own.b.plain = p->b.plain > j0 ? p->b.plain : j0;
-    own.b.packed += lane * t->strip_bytes;
-    mu_pack_lanes(&own, &own.b, own.b.plain, own.b.lanes);
+    mu_product own = mu_take_strip(p, true, j0, j0 + cols, p->b.packed + lane * t->strip_bytes);
     size_t blocks = p->first_block + p->block_count;
     for (size_t row = first; row < end; row++) {
         size_t i0 = row * t->square, rows = mu_min_size(t->square, p->a.lanes - i0);
@@ -109,21 +105,14 @@ size_t mu_triangle_scratch(const mu_kernel *kernel, size_t m, size_t k, unsigned
     return mu_packed_bytes(&p, m, mr, left) + lanes * mu_packed_bytes(&p, strip, nr, right);
 }
 
-/* Nothing to convert or to combine. */
-static bool is_plain(const mu_kernel *kernel, const mu_lanes *o)
-{
-    return o->dtype == kernel->type && o->scale == 1 && !o->other && o->shift == 0;
-}
-
-/* A plain left operand is read where it lies if its steps are adjacent, a right one if its
- * lanes are; but for the lanes of a last panel that is not whole. */
+/* Plain operands are read where they lie, but for the lanes of a last panel that is not whole. */
 static void multiply(const mu_matmul *with, size_t m, size_t k, const mu_lanes *a,
                      const mu_lanes *b, void *c, size_t ldc, const mu_epilogue *finish, bool last)
 {
     const mu_kernel *kernel = with->kernel;
     size_t mr = kernel->mr, nr = kernel->nr, group = mu_group_of(kernel);
-    bool a_plain = is_plain(kernel, a) && a->step_stride == 1;
-    bool b_plain = m <= PLAIN_RIGHT && is_plain(kernel, b) && b->lane_stride == 1;
+    bool a_plain = mu_is_plain(kernel, a) && a->step_stride == 1;
+    bool b_plain = m <= PLAIN_RIGHT && mu_is_plain(kernel, b) && b->lane_stride == 1;
     triangle t = {.p = {.kernel = kernel,
                         .bytes = muonium_dtype_size(kernel->type),
                         .k = k,

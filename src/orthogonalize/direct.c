@@ -168,28 +168,25 @@ static void run(mu_iteration *it)
     const double *c = mu_direct_sum(set);
     program p = {it, set, needs_all_products(set)};
     mu_finish finish = {.may_multiply_out = true};
-    double of_gram = c[1], of_identity = c[0]; /* in H, less what Z has brought into it */
+    double rest[2] = {c[0], c[1]}; /* of I and R in H, less what Z has brought into it */
     mu_take_gram(it);
     for (int j = 1; j <= set->products; j++) {
         mu_operand left = factor(&p, mu_direct_left(set, j), j, 0);
         mu_operand right = factor(&p, mu_direct_right(set, j), j, 1);
-        finish.plus_factor = kept_with(&p, j + 1, 1);
+        /* The last product is not kept, but brings into H what is left of it. */
+        finish.last = j == set->products;
+        finish.plus_factor = finish.last ? rest[1] / c[j + 1] : kept_with(&p, j + 1, 1);
         finish.plus = finish.plus_factor != 0 ? it->square[GRAM] : NULL;
-        finish.plus_identity = kept_with(&p, j + 1, 0);
-        of_gram -= c[j + 1] * finish.plus_factor;
-        of_identity -= c[j + 1] * finish.plus_identity;
+        finish.plus_identity = finish.last ? rest[0] / c[j + 1] : kept_with(&p, j + 1, 0);
+        rest[0] -= c[j + 1] * finish.plus_identity;
+        rest[1] -= c[j + 1] * finish.plus_factor;
         finish.sum = c[j + 1] != 0 ? it->square[SUM] : NULL;
         finish.sum_factor = c[j + 1];
-        finish.last = j == set->products;
         mu_symmul_finish(&it->with, plan->m, &left, &right, product_at(&p, j + 1), plan->ldr,
                          &finish);
         finish.accumulate = finish.accumulate || c[j + 1] != 0;
     }
-    mu_operand h = mu_operand_of(plan->kernel, it->square[SUM], plan->ldr, 1, of_identity);
-    if (of_gram != 0) {
-        h.other = it->square[GRAM];
-        h.other_scale = of_gram;
-    }
+    mu_operand h = mu_operand_of(plan->kernel, it->square[SUM], plan->ldr, 1, 0);
     mu_advance(it, &h, true);
     mu_certify_by_trace(it);
 }
