@@ -8,8 +8,9 @@
 #include "matmul/product.h"
 
 enum {
-    STRIP = 2 * MU_BLOCK, /* most of X that a thread is given at a time, and of what it is
-                             multiplied with at a time */
+    STRIP = 2 * MU_BLOCK, /* most lanes of X that a thread is given at a time, */
+    PART = MU_BLOCK,      /* and of A that it multiplies them with at a time: a block of k of both
+                             and of what comes of them fit into its own cache */
     PLAIN = 128           /* up to this m plain operands may be read where they lie */
 };
 
@@ -43,10 +44,11 @@ static void strip_task(void *context, size_t index, unsigned lane)
     size_t first = index * panels / a->strips * x->width;
     size_t end = mu_min_size((index + 1) * panels / a->strips * x->width, x->lanes);
     mu_product own = mu_take_strip(p, !a->tall, first, end, x->packed + lane * a->strip_bytes);
-    for (size_t at = 0; at < p->k; at += STRIP) {
-        size_t i0 = a->tall ? first : at, j0 = a->tall ? at : first;
-        size_t rows = mu_min_size(STRIP, own.a.lanes - i0);
-        size_t cols = mu_min_size(STRIP, own.b.lanes - j0);
+    for (size_t at = 0; at < p->k; at += PART) {
+        size_t i0 = a->tall ? first : at,
+               rows = mu_min_size(a->tall ? STRIP : PART, own.a.lanes - i0);
+        size_t j0 = a->tall ? at : first,
+               cols = mu_min_size(a->tall ? PART : STRIP, own.b.lanes - j0);
         for (size_t block = 0; block < blocks; block++) {
             mu_multiply_block(&own, block, i0, rows, j0, cols, false);
         }

@@ -10,10 +10,12 @@
 #include "matmul/product.h"
 
 enum {
-    LEFT_AT_ONCE = 1 << 20,    /* bytes, or one block of k, of a left operand packed for all: more
+    LEFT_AT_ONCE = 1 << 20, /* bytes, or one block of k, of a left operand packed for all: more
                                   drives the others out of a shared cache */
-    STRIP_AT_ONCE = 384 << 10, /* and of a strip, for one thread: most of its own cache */
-    PLAIN_RIGHT = 256          /* up to this m a plain right operand is not packed either */
+    STRIP_AT_ONCE =
+        288 << 10,    /* and of a strip, for one thread: what its own cache holds beside the
+                                  rest */
+    PLAIN_RIGHT = 256 /* up to this m a plain right operand is not packed either */
 };
 
 /* ---- strips ---- */
