@@ -10,6 +10,7 @@
 /* m rows of X, m x m A, and what the three products give. */
 typedef struct problem {
     const mu_kernel *kernel;
+    bool plain; /* operands are the matrices themselves, without a factor or a shift */
     size_t m, n, ld, ld_square;
     char *x, *a;
     char *gram, *square, *product; /* results: m x m, m x m, m x n */
@@ -31,7 +32,7 @@ static char *new_matrix(const mu_kernel *kernel, size_t rows, size_t ld, test_rn
 
 static problem problem_new(const mu_kernel *kernel, size_t m, size_t n, test_rng *rng)
 {
-    problem p = {.kernel = kernel, .m = m, .n = n};
+    problem p = {.kernel = kernel, .plain = test_below(rng, 2) == 0, .m = m, .n = n};
     p.ld = mu_leading(kernel, n);
     p.ld_square = mu_leading(kernel, m);
     p.x = new_matrix(kernel, m, p.ld, rng);
@@ -73,8 +74,9 @@ static void compute(const problem *p, unsigned lanes)
         return; /* the results then differ from those expected */
     }
     mu_matmul with = {p->kernel, lanes, aligned_alloc(MU_ALIGNMENT, bytes)};
-    mu_operand x = mu_operand_of(p->kernel, p->x, p->ld, 0.75, 0);
-    mu_operand a = mu_operand_of(p->kernel, p->a, p->ld_square, 1.5, -0.3);
+    double scales[2] = {p->plain ? 1 : 0.75, p->plain ? 1 : 1.5};
+    mu_operand x = mu_operand_of(p->kernel, p->x, p->ld, scales[0], 0);
+    mu_operand a = mu_operand_of(p->kernel, p->a, p->ld_square, scales[1], p->plain ? 0 : -0.3);
     if (with.scratch != NULL) {
         mu_gram(&with, p->m, p->n, &x, p->gram, p->ld_square);
         mu_symmul(&with, p->m, &a, &a, p->square, p->ld_square);
@@ -102,7 +104,7 @@ static void assert_same_results(const problem *p, const problem *q)
     assert_same(q, p->product, q->product, q->m, q->n, p->ld, "apply");
 }
 
-static const size_t sizes[][2] = {{1, 1}, {5, 300}, {97, 101}, {130, 270}, {200, 40}};
+static const size_t sizes[][2] = {{1, 1}, {5, 300}, {97, 101}, {130, 270}, {530, 40}};
 enum { SIZES = sizeof sizes / sizeof sizes[0] };
 
 static void test_threads_change_nothing(void **state)
@@ -111,8 +113,9 @@ static void test_threads_change_nothing(void **state)
     test_rng rng = test_rng_start("threads");
     static const int threads[] = {1, 2, 3, 7, 16};
     size_t few = test_kernel_emulated(kernel) ? 3 : SIZES;
-    for (size_t s = 0; s < few; s++) {
-        problem p = problem_new(kernel, sizes[s][0], sizes[s][1], &rng);
+    for (size_t s = 0; s < 2 * few; s++) {
+        problem p = problem_new(kernel, sizes[s / 2][0], sizes[s / 2][1], &rng);
+        p.plain = s % 2 == 0;
         assert_ok(muonium_set_threads(1));
         problem alone = with_results(&p, p.m, p.n);
         compute(&alone, 1);

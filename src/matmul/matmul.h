@@ -86,7 +86,7 @@ double mu_gram_flops(size_t m, size_t n);
 double mu_symmul_flops(size_t m);
 double mu_apply_flops(size_t m, size_t n);
 
-/* Elements that each reads and writes outside the tiles: operands read and packed,
+/* Elements that each reads and writes outside the tiles at most: operands read and packed,
  * results stored, mirrored ones half as much again. */
 double mu_gram_moved(size_t m, size_t n);
 double mu_symmul_moved(size_t m);

@@ -10,12 +10,10 @@
 #include "matmul/product.h"
 
 enum {
-    LEFT_AT_ONCE = 1 << 20, /* bytes, or one block of k, of a left operand packed for all: more
-                                  drives the others out of a shared cache */
-    STRIP_AT_ONCE =
-        288 << 10,    /* and of a strip, for one thread: what its own cache holds beside the
-                                  rest */
-    PLAIN_RIGHT = 256 /* up to this m a plain right operand is not packed either */
+    PLAIN_RIGHT = 256,        /* up to this m a plain right operand is not packed either */
+    LEFT_AT_ONCE = 1 << 20,   /* bytes, or one block of k, of a left operand packed for all threads:
+                                 more drives the rest out of their common cache */
+    STRIP_AT_ONCE = 288 << 10 /* the same of a strip: what fits into one thread's own */
 };
 
 /* ---- strips ---- */
@@ -86,8 +84,13 @@ static void strip_task(void *context, size_t index, unsigned lane)
     }
 }
 
-/* How many of `blocks` blocks of k are packed at once if those of `lanes` lanes shall take no
- * more than this. */
+static size_t square_of(const mu_kernel *kernel, size_t m)
+{
+    return mu_min_size(m, m > MU_SMALL ? MU_BLOCK : mu_group_of(kernel));
+}
+
+/* How many of `blocks` blocks of k, at least one, are packed at once if those of `lanes` lanes
+ * shall take no more than this. */
 static size_t blocks_within(const mu_product *p, size_t lanes, size_t width, size_t bytes,
                             size_t blocks)
 {
@@ -95,13 +98,14 @@ static size_t blocks_within(const mu_product *p, size_t lanes, size_t width, siz
     return mu_min_size(blocks, fit > 0 ? fit : 1);
 }
 
+/* Enough for a left operand that is packed whole, and so for the last lanes of a plain one. */
 size_t mu_triangle_scratch(const mu_kernel *kernel, size_t m, size_t k, unsigned lanes)
 {
     mu_product p = {.kernel = kernel,
                     .bytes = muonium_dtype_size(kernel->type),
                     .kc = mu_block_columns(kernel, k)};
     size_t mr = kernel->mr, nr = kernel->nr, blocks = mu_ceil_div(k, p.kc);
-    size_t strip = mu_min_size(m, MU_BLOCK);
+    size_t strip = square_of(kernel, m);
     size_t left = blocks_within(&p, m, mr, LEFT_AT_ONCE, blocks);
     size_t right = blocks_within(&p, strip, nr, STRIP_AT_ONCE, blocks);
     return mu_packed_bytes(&p, m, mr, left) + lanes * mu_packed_bytes(&p, strip, nr, right);
@@ -125,16 +129,14 @@ static void multiply(const mu_matmul *with, size_t m, size_t k, const mu_lanes *
                         .ldc = ldc},
                   .finish = *finish,
                   .last = last,
-                  .square = m > MU_SMALL ? MU_BLOCK : group};
+                  .square = square_of(kernel, m)};
     mu_product *p = &t.p;
     p->a.whole.distant = p->b.whole.distant = m > MU_SMALL;
-    size_t blocks = mu_ceil_div(k, p->kc), left = m - p->a.plain, strip = mu_min_size(m, t.square);
+    size_t blocks = mu_ceil_div(k, p->kc), left = m - p->a.plain;
     size_t at_once = blocks_within(p, left, mr, LEFT_AT_ONCE, blocks);
-    if (p->b.plain < m) {
-        at_once = blocks_within(p, strip, nr, STRIP_AT_ONCE, at_once);
-    }
+    at_once = blocks_within(p, t.square, nr, STRIP_AT_ONCE, at_once);
     p->b.packed = p->a.packed + mu_packed_bytes(p, left, mr, at_once);
-    t.strip_bytes = mu_packed_bytes(p, strip, nr, at_once);
+    t.strip_bytes = mu_packed_bytes(p, t.square, nr, at_once);
     t.squares = mu_ceil_div(m, t.square);
     /* Parts of a strip pack the same columns again: no more of them than keep threads busy. */
     size_t all = t.squares * (t.squares + 1) / 2, lanes = mu_min_size(mu_pool_lanes(), with->lanes);
