@@ -68,6 +68,9 @@ static void watch_machine(bench *b)
 {
     double peak = measure_peak(0.03), trip = measure_round_trip();
     b->peak = peak > b->peak ? peak : b->peak;
+    if (trip > 1e-5) {
+        return; /* no way is that long: one of the threads had no CPU */
+    }
     b->nearest = b->nearest == 0 || (trip > 0 && trip < b->nearest) ? trip : b->nearest;
     b->farthest = trip > b->farthest ? trip : b->farthest;
 }
