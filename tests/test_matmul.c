@@ -495,10 +495,11 @@ static void test_scratch_is_used_up(void **state)
 {
     const mu_kernel *kernel = *(const mu_kernel **)*state;
     test_rng rng = test_rng_start("scratch");
-    for (size_t m = MU_BLOCK; m < MU_BLOCK + 4; m++) {
+    for (size_t i = 0; i < 6; i++) { /* whole panels of both sides, of neither, of one alone */
+        size_t m = i < 4 ? MU_BLOCK + i : (i - 3) * 4 * kernel->nr;
         mu_kernel shortened = with_blocks_of(kernel, 8);
         kind k = {.kernel = &shortened, .dtype = kernel->type, .alone = true};
-        for (int i = 0; i < 4; i++) { /* X on the right, and on the left */
+        for (int side = 0; side < 4; side++) { /* X on the right, and on the left */
             check_apply(&k, m, 2 * MU_BLOCK, false, &rng);
         }
     }

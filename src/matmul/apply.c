@@ -115,6 +115,8 @@ size_t mu_apply_scratch(const mu_kernel *kernel, size_t m, unsigned lanes)
 {
     mu_product p = {.bytes = muonium_dtype_size(kernel->type), .kc = mu_block_columns(kernel, m)};
     size_t blocks = mu_ceil_div(m, p.kc);
-    size_t wider = kernel->mr > kernel->nr ? kernel->mr : kernel->nr; /* X on either side */
-    return mu_packed_bytes(&p, m, wider, blocks) + lanes * mu_packed_bytes(&p, STRIP, 1, blocks);
+    /* A on either side: whole panels of one may be more lanes than those of the other. */
+    size_t left = mu_packed_bytes(&p, m, kernel->mr, blocks);
+    size_t right = mu_packed_bytes(&p, m, kernel->nr, blocks);
+    return (left > right ? left : right) + lanes * mu_packed_bytes(&p, STRIP, 1, blocks);
 }
