@@ -21,20 +21,6 @@ typedef struct application {
     size_t strip_bytes; /* private packed memory per lane */
 } application;
 
-static const mu_side *fixed_side(const application *a)
-{
-    return a->tall ? &a->p.b : &a->p.a;
-}
-
-/* Groups of lanes, from the one where packing starts. */
-static void pack_fixed_task(void *context, size_t index, unsigned lane)
-{
-    const application *a = context;
-    const mu_side *fixed = fixed_side(a);
-    (void)lane;
-    mu_pack_group(&a->p, fixed, fixed->plain / mu_group_of(a->p.kernel) + index);
-}
-
 static void strip_task(void *context, size_t index, unsigned lane)
 {
     const application *a = context;
@@ -45,20 +31,13 @@ static void strip_task(void *context, size_t index, unsigned lane)
     size_t end = mu_min_size((index + 1) * panels / a->strips * x->width, x->lanes);
     mu_product own = mu_take_strip(p, !a->tall, first, end, x->packed + lane * a->strip_bytes);
     for (size_t at = 0; at < p->k; at += PART) {
-        size_t i0 = a->tall ? first : at,
-               rows = mu_min_size(a->tall ? STRIP : PART, own.a.lanes - i0);
-        size_t j0 = a->tall ? at : first,
-               cols = mu_min_size(a->tall ? PART : STRIP, own.b.lanes - j0);
+        size_t strip = end - first, part = mu_min_size(PART, p->k - at);
+        size_t i0 = a->tall ? first : at, rows = a->tall ? strip : part;
+        size_t j0 = a->tall ? at : first, cols = a->tall ? part : strip;
         for (size_t block = 0; block < blocks; block++) {
             mu_multiply_block(&own, block, i0, rows, j0, cols, false);
         }
     }
-}
-
-static bool is_plain(const mu_kernel *kernel, const mu_operand *o)
-{
-    mu_lanes rows = mu_rows_as_lanes(o);
-    return mu_is_plain(kernel, &rows);
 }
 
 void mu_apply(const mu_matmul *with, size_t m, size_t n, const mu_operand *a, const mu_operand *x,
@@ -69,17 +48,19 @@ void mu_apply(const mu_matmul *with, size_t m, size_t n, const mu_operand *a, co
         return;
     }
     const mu_kernel *kernel = with->kernel;
-    size_t mr = kernel->mr, nr = kernel->nr, group = mu_group_of(kernel);
+    size_t mr = kernel->mr, nr = kernel->nr;
     bool tall = col_stride != 1; /* Y^T = X^T A, A being symmetric */
-    /* Small operands both plain are read where they lie, unless results are written there: the
-     * columns of A are adjacent as lanes, its rows are packed in longer stretches. */
-    bool small = m <= PLAIN && x->data != y && is_plain(kernel, a) && is_plain(kernel, x);
-    mu_lanes fixed = tall && small ? mu_cols_as_lanes(a) : mu_rows_as_lanes(a);
-    mu_lanes streamed = mu_cols_as_lanes(x);
+    mu_lanes fixed = mu_rows_as_lanes(a), streamed = mu_cols_as_lanes(x);
+    /* Small operands, if both are plain, are read where they lie, unless results go there. */
+    bool plain =
+        m <= PLAIN && x->data != y && mu_is_plain(kernel, &fixed) && mu_is_plain(kernel, &streamed);
+    if (tall && plain) {
+        fixed = mu_cols_as_lanes(a); /* the same, but adjacent */
+    }
     fixed.distant = m > MU_SMALL;
     streamed.distant = n > MU_SMALL;
     const mu_lanes *left = tall ? &streamed : &fixed, *right = tall ? &fixed : &streamed;
-    bool plain = small && left->step_stride == 1 && right->lane_stride == 1;
+    plain = plain && left->step_stride == 1 && right->lane_stride == 1;
     size_t rows = tall ? n : m, cols = tall ? m : n;
     application all = {
         .p = {.kernel = kernel,
@@ -99,15 +80,12 @@ void mu_apply(const mu_matmul *with, size_t m, size_t n, const mu_operand *a, co
     strips->packed = whole->packed + mu_packed_bytes(p, m, whole->width, p->block_count);
     all.strip_bytes = mu_packed_bytes(p, STRIP, width, p->block_count);
     /* As many strips for each thread, none wider than STRIP. */
-    unsigned lanes = mu_pool_lanes() < with->lanes ? mu_pool_lanes() : with->lanes;
-    all.strips = mu_min_size(lanes * mu_ceil_div(n, (size_t)lanes * STRIP), panels);
+    size_t lanes = mu_min_size(mu_pool_lanes(), with->lanes);
+    all.strips = mu_min_size(lanes * mu_ceil_div(n, lanes * STRIP), panels);
     while (mu_ceil_div(panels, all.strips) * width > STRIP) {
         all.strips++;
     }
-    if (whole->plain < m) {
-        mu_pool_run(pack_fixed_task, &all, mu_ceil_div(m, group) - whole->plain / group,
-                    with->lanes);
-    }
+    mu_pack_side(p, whole, with->lanes);
     mu_pool_run(strip_task, &all, all.strips, with->lanes);
 }
 

@@ -49,15 +49,16 @@ static size_t steps_of(const mu_product *p, size_t block)
     return mu_min_size(p->kc, p->k - block * p->kc);
 }
 
-char *mu_packed_at(const mu_product *p, const mu_side *s, size_t block, size_t lane)
+/* Where the panel that starts at `lane`, not a plain one, is packed. */
+static char *packed_at(const mu_product *p, const mu_side *s, size_t block, size_t lane)
 {
     size_t panels = mu_ceil_div(s->lanes - s->plain, s->width);
     size_t index = (block - p->first_block) * panels + (lane - s->plain) / s->width;
     return s->packed + index * p->kc * s->width * p->bytes;
 }
 
-void mu_pack_block(const mu_product *p, const mu_side *s, size_t block, size_t from, size_t to,
-                   char *packed)
+/* Lanes [from, to) of one block of k. */
+static void pack_block(const mu_product *p, const mu_side *s, size_t block, size_t from, size_t to)
 {
     size_t step = block * p->kc;
     ptrdiff_t skip =
@@ -67,20 +68,42 @@ void mu_pack_block(const mu_product *p, const mu_side *s, size_t block, size_t f
     part.data = (const char *)part.data + skip;
     part.other = part.other ? (const char *)part.other + skip : NULL;
     part.diagonal = (ptrdiff_t)from - (ptrdiff_t)step;
-    s->pack(&part, to - from, steps_of(p, block), packed, p->kc * s->width);
+    s->pack(&part, to - from, steps_of(p, block), packed_at(p, s, block, from), p->kc * s->width);
 }
 
-/* Where memory runs along a lane one panel after the other, so that it is read in long
- * stretches. */
-void mu_pack_lanes(const mu_product *p, const mu_side *s, size_t from, size_t to)
+/* Lanes [from, to) of all blocks at hand: where memory runs along a lane, one panel after the
+ * other, so that it is read in long stretches. */
+static void pack_lanes(const mu_product *p, const mu_side *s, size_t from, size_t to)
 {
     size_t at_once = s->whole.lane_stride == 1 ? to - from : s->width;
     for (size_t lane = from; lane < to; lane += at_once) {
         for (size_t i = 0; i < p->block_count; i++) {
-            size_t block = p->first_block + i;
-            mu_pack_block(p, s, block, lane, mu_min_size(lane + at_once, to),
-                          mu_packed_at(p, s, block, lane));
+            pack_block(p, s, p->first_block + i, lane, mu_min_size(lane + at_once, to));
         }
+    }
+}
+
+typedef struct packing {
+    const mu_product *p;
+    const mu_side *s;
+    size_t first; /* group of lanes */
+} packing;
+
+static void pack_group(void *context, size_t index, unsigned lane)
+{
+    const packing *all = context;
+    size_t group = mu_group_of(all->p->kernel), from = (all->first + index) * group;
+    (void)lane;
+    pack_lanes(all->p, all->s, from < all->s->plain ? all->s->plain : from,
+               mu_min_size(from + group, all->s->lanes));
+}
+
+void mu_pack_side(const mu_product *p, const mu_side *s, unsigned threads)
+{
+    size_t group = mu_group_of(p->kernel);
+    packing all = {p, s, s->plain / group};
+    if (s->plain < s->lanes) {
+        mu_pool_run(pack_group, &all, mu_ceil_div(s->lanes, group) - all.first, threads);
     }
 }
 
@@ -91,14 +114,8 @@ mu_product mu_take_strip(const mu_product *p, bool right, size_t first, size_t e
     side->lanes = end;
     side->plain = side->plain > first ? side->plain : first;
     side->packed = packed;
-    mu_pack_lanes(&strip, side, side->plain, end);
+    pack_lanes(&strip, side, side->plain, end);
     return strip;
-}
-
-void mu_pack_group(const mu_product *p, const mu_side *s, size_t index)
-{
-    size_t group = mu_group_of(p->kernel), first = index * group;
-    mu_pack_lanes(p, s, first < s->plain ? s->plain : first, mu_min_size(first + group, s->lanes));
 }
 
 /* ---- tiles ---- */
@@ -115,8 +132,7 @@ static panels panels_at(const mu_product *p, const mu_side *s, size_t block, siz
 {
     ptrdiff_t width = (ptrdiff_t)s->width, bytes = (ptrdiff_t)p->bytes;
     if (lane >= s->plain) {
-        panels packed = {mu_packed_at(p, s, block, lane), 1, width,
-                         (ptrdiff_t)p->kc * width * bytes};
+        panels packed = {packed_at(p, s, block, lane), 1, width, (ptrdiff_t)p->kc * width * bytes};
         return packed;
     }
     ptrdiff_t lanes = s->whole.lane_stride, steps = s->whole.step_stride;

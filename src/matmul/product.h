@@ -61,22 +61,12 @@ size_t mu_group_of(const mu_kernel *kernel);
 /* Bytes of `blocks` blocks of a packed side. */
 size_t mu_packed_bytes(const mu_product *p, size_t lanes, size_t width, size_t blocks);
 
-/* Where the panel that starts at `lane`, not a plain one, is packed. */
-char *mu_packed_at(const mu_product *p, const mu_side *s, size_t block, size_t lane);
-
-/* Pack lanes [from, to) of one block of k; `packed` starts with lane `from`. */
-void mu_pack_block(const mu_product *p, const mu_side *s, size_t block, size_t from, size_t to,
-                   char *packed);
-
-/* Pack lanes [from, to) of all blocks at hand, `from` being plain or the first of a panel. */
-void mu_pack_lanes(const mu_product *p, const mu_side *s, size_t from, size_t to);
+/* Pack the lanes of a side that are not plain, of all blocks at hand, on up to so many threads. */
+void mu_pack_side(const mu_product *p, const mu_side *s, unsigned threads);
 
 /* The product for lanes [first, end) of its right or left side alone, of which those that are
- * not plain are packed at `packed`. */
+ * not plain are packed at `packed`, by this thread. */
 mu_product mu_take_strip(const mu_product *p, bool right, size_t first, size_t end, char *packed);
-
-/* The same for the lanes of a group, counted from 0, that are not plain. */
-void mu_pack_group(const mu_product *p, const mu_side *s, size_t index);
 
 /* A rows x cols block of C at (i0, j0) from one block of k. `lower`: only tiles that reach
  * the diagonal or below it, and of these only the columns that do. */

@@ -28,14 +28,6 @@ typedef struct triangle {
     size_t strip_bytes; /* private packed memory per lane */
 } triangle;
 
-/* Groups of lanes, from the one where packing starts. */
-static void pack_left_task(void *context, size_t index, unsigned lane)
-{
-    const triangle *t = context;
-    (void)lane;
-    mu_pack_group(&t->p, &t->p.a, t->p.a.plain / mu_group_of(t->p.kernel) + index);
-}
-
 /* The rows and columns of C from (i0, j0) on, and what mirrors them. */
 static void finish_square(const mu_kernel *kernel, const mu_epilogue *whole, char *c, size_t ldc,
                           size_t i0, size_t rows, size_t j0, size_t cols, bool last)
@@ -116,7 +108,7 @@ static void multiply(const mu_matmul *with, size_t m, size_t k, const mu_lanes *
                      const mu_lanes *b, void *c, size_t ldc, const mu_epilogue *finish, bool last)
 {
     const mu_kernel *kernel = with->kernel;
-    size_t mr = kernel->mr, nr = kernel->nr, group = mu_group_of(kernel);
+    size_t mr = kernel->mr, nr = kernel->nr;
     bool a_plain = mu_is_plain(kernel, a) && a->step_stride == 1;
     bool b_plain = m <= PLAIN_RIGHT && mu_is_plain(kernel, b) && b->lane_stride == 1;
     triangle t = {.p = {.kernel = kernel,
@@ -147,10 +139,7 @@ static void multiply(const mu_matmul *with, size_t m, size_t k, const mu_lanes *
     }
     for (; p->first_block < blocks; p->first_block += p->block_count) {
         p->block_count = mu_min_size(blocks - p->first_block, at_once);
-        if (left > 0) {
-            mu_pool_run(pack_left_task, &t, mu_ceil_div(m, group) - p->a.plain / group,
-                        with->lanes);
-        }
+        mu_pack_side(p, &p->a, with->lanes);
         mu_pool_run(strip_task, &t, tasks, with->lanes);
     }
 }
