@@ -9,7 +9,8 @@
 
 #include "matrix.h"
 
-static const size_t tile_lengths[] = {0, 1, 2, 5, 67, 256};
+/* The longest of each kind of block are 256 and 512. */
+static const size_t tile_lengths[] = {0, 1, 2, 5, 8, 67, 256, 257, 300, 512};
 enum { TILE_LENGTHS = sizeof tile_lengths / sizeof tile_lengths[0], LONGEST = 256 };
 enum { MOST_LANES = 32 }; /* of any kernel's mr and nr */
 
@@ -52,14 +53,19 @@ static void expected_sums(const mu_kernel *kernel, size_t k, const void *a, cons
 {
     for (size_t i = 0; i < kernel->mr; i++) {
         for (size_t j = 0; j < kernel->nr; j++) {
-            double sum = 0, exact = 0, magnitude = 0;
+            double sum = 0, half = 0, exact = 0, magnitude = 0;
             for (size_t s = 0; s < k; s++) {
+                if (k > kernel->kc && s == MU_FIRST_HALF(k)) {
+                    half = sum;
+                    sum = 0;
+                }
                 double x = test_element(a, kernel->type, (ptrdiff_t)(s * kernel->mr + i));
                 double y = test_element(b, kernel->type, (ptrdiff_t)(s * kernel->nr + j));
                 sum = multiply_add(kernel, x, y, sum);
                 exact += x * y;
                 magnitude += fabs(x * y);
             }
+            sum = k > kernel->kc ? add(kernel, half, sum) : sum;
             double tolerance = integers ? 0 : 4 * (double)k * test_kernel_eps(kernel) * magnitude;
             assert_true(fabs(sum - exact) <= tolerance);
             sums[i][j] = sum;

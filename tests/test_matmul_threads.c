@@ -104,7 +104,7 @@ static void assert_same_results(const problem *p, const problem *q)
     assert_same(q, p->product, q->product, q->m, q->n, p->ld, "apply");
 }
 
-static const size_t sizes[][2] = {{1, 1}, {5, 300}, {97, 101}, {130, 270}, {530, 40}};
+static const size_t sizes[][2] = {{1, 1}, {5, 300}, {97, 101}, {130, 270}, {530, 40}, {100, 1040}};
 enum { SIZES = sizeof sizes / sizeof sizes[0] };
 
 static void test_threads_change_nothing(void **state)

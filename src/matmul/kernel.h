@@ -3,7 +3,8 @@
  * written once per instruction set (kernels/).
  *
  * A kernel works in one real type T, f32 or f64. A product C = A B is cut into
- * tiles of mr x nr elements of C, and the sum over k into blocks of at most kc.
+ * tiles of mr x nr elements of C, and the sum over k into blocks of at most kc, with
+ * which a panel of B fits into the nearest cache, or 2 kc, with which one of A does.
  * Operands are packed so that a tile reads memory straight ahead, or, small and plain,
  * read where they lie:
  *
@@ -18,7 +19,8 @@
  *
  * Summation order, on which bit-identical results rest: within a block the
  * products are added in order of k onto zero, each by one fused multiply-add
- * (portable: a multiplication and an addition); blocks are added in order of k.
+ * (portable: a multiplication and an addition); a block longer than kc is two
+ * such sums, of its halves, added; blocks are added in order of k.
  * Neither the place of an element in its tile, nor the tile variant, nor
  * threads change that.
  */
@@ -26,6 +28,11 @@
 #define MU_KERNEL_H
 
 #include "base/base.h"
+
+#define MU_STEPS 8 /* tiles take whole numbers of so many steps fastest */
+
+/* How many steps of a block of k that is longer than kc its first half has. */
+#define MU_FIRST_HALF(k) (((k) / 2 + MU_STEPS - 1) / MU_STEPS * MU_STEPS)
 
 #define MU_BLOCK 96 /* every kernel's mr and nr divide it: diagonal tiles end with their block */
 

@@ -39,9 +39,9 @@ size_t mu_group_of(const mu_kernel *kernel)
     return half % kernel->mr == 0 && half % kernel->nr == 0 ? half : MU_BLOCK;
 }
 
-size_t mu_block_columns(const mu_kernel *kernel, size_t k)
+size_t mu_block_of(size_t k, size_t most)
 {
-    return mu_ceil_div(k, mu_ceil_div(k, kernel->kc));
+    return mu_min_size(k, mu_round_up(mu_ceil_div(k, mu_ceil_div(k, most)), MU_STEPS));
 }
 
 static size_t steps_of(const mu_product *p, size_t block)
@@ -141,34 +141,76 @@ static panels panels_at(const mu_product *p, const mu_side *s, size_t block, siz
     return plain;
 }
 
+/* What all tiles of a block have in common. */
+typedef struct tiles {
+    const mu_product *p;
+    size_t block, steps;
+    size_t i_end, j_end;
+    bool lower;
+} tiles;
+
+static void multiply_tile(const tiles *t, const panels *a, size_t i, const panels *b, size_t j)
+{
+    const mu_product *p = t->p;
+    const mu_kernel *kernel = p->kernel;
+    size_t rows = mu_min_size(kernel->mr, t->i_end - i);
+    size_t cols = mu_min_size(kernel->nr, t->j_end - j);
+    if (t->lower) { /* as many whole vectors as reach the diagonal */
+        size_t vector = kernel->nr / 2;
+        cols = mu_min_size(cols, i + rows - j <= vector ? vector : kernel->nr);
+    }
+    kernel->tile(t->steps, a->data, a->lane, a->step, b->data, b->step,
+                 p->c + (i * p->ldc + j) * p->bytes, (ptrdiff_t)p->ldc, rows, cols, t->block > 0);
+}
+
+/* The next panel after the one before `lane`. */
+static void advance(const mu_product *p, const mu_side *s, size_t block, size_t lane, panels *at)
+{
+    at->data += at->next;
+    if (lane == s->plain && lane < s->lanes) {
+        *at = panels_at(p, s, block, lane);
+    }
+}
+
+/* Column by column of tiles: a panel of B stays in the nearest cache. */
+static void multiply_columns(const tiles *t, size_t i0, size_t j0)
+{
+    const mu_product *p = t->p;
+    size_t mr = p->kernel->mr, nr = p->kernel->nr;
+    panels b = panels_at(p, &p->b, t->block, j0);
+    for (size_t j = j0; j < t->j_end; j += nr, advance(p, &p->b, t->block, j, &b)) {
+        size_t above = t->lower && j > i0 ? (j - i0) / mr : 0; /* panels to leave out */
+        size_t first = i0 + above * mr;
+        panels a = panels_at(p, &p->a, t->block, first);
+        for (size_t i = first; i < t->i_end; i += mr, advance(p, &p->a, t->block, i, &a)) {
+            multiply_tile(t, &a, i, &b, j);
+        }
+    }
+}
+
+/* Row by row: a panel of A does, and may be longer. */
+static void multiply_rows(const tiles *t, size_t i0, size_t j0)
+{
+    const mu_product *p = t->p;
+    size_t mr = p->kernel->mr, nr = p->kernel->nr;
+    panels a = panels_at(p, &p->a, t->block, i0);
+    for (size_t i = i0; i < t->i_end; i += mr, advance(p, &p->a, t->block, i, &a)) {
+        size_t end = t->lower ? mu_min_size(i + mr, t->j_end) : t->j_end;
+        panels b = panels_at(p, &p->b, t->block, j0);
+        for (size_t j = j0; j < end; j += nr, advance(p, &p->b, t->block, j, &b)) {
+            multiply_tile(t, &a, i, &b, j);
+        }
+    }
+}
+
 void mu_multiply_block(const mu_product *p, size_t block, size_t i0, size_t rows, size_t j0,
                        size_t cols, bool lower)
 {
-    const mu_kernel *kernel = p->kernel;
-    size_t steps = steps_of(p, block);
-    panels b = panels_at(p, &p->b, block, j0);
-    for (size_t j = j0; j < j0 + cols; j += kernel->nr, b.data += b.next) {
-        size_t above = lower && j > i0 ? (j - i0) / kernel->mr : 0; /* panels to leave out */
-        size_t first = i0 + above * kernel->mr;
-        panels a = panels_at(p, &p->a, block, first);
-        if (j == p->b.plain) {
-            b = panels_at(p, &p->b, block, j);
-        }
-        for (size_t i = first; i < i0 + rows; i += kernel->mr, a.data += a.next) {
-            if (i == p->a.plain) {
-                a = panels_at(p, &p->a, block, i);
-            }
-            size_t tile_rows = mu_min_size(kernel->mr, i0 + rows - i);
-            size_t tile_cols = mu_min_size(kernel->nr, j0 + cols - j);
-            if (lower) { /* as many whole vectors as reach the diagonal */
-                size_t vector = kernel->nr / 2;
-                tile_cols =
-                    mu_min_size(tile_cols, i + tile_rows - j <= vector ? vector : kernel->nr);
-            }
-            kernel->tile(steps, a.data, a.lane, a.step, b.data, b.step,
-                         p->c + (i * p->ldc + j) * p->bytes, (ptrdiff_t)p->ldc, tile_rows,
-                         tile_cols, block > 0);
-        }
+    tiles t = {p, block, steps_of(p, block), i0 + rows, j0 + cols, lower};
+    if (t.steps > p->kernel->kc) {
+        multiply_rows(&t, i0, j0);
+    } else {
+        multiply_columns(&t, i0, j0);
     }
 }
 
@@ -185,8 +227,8 @@ bool mu_matmul_scratch(const mu_kernel *kernel, size_t m, size_t n, unsigned lan
         !mu_mul(rows, wide, &limit) || !mu_mul(limit, 8 * (sizeof(double) + lanes), &limit)) {
         return false;
     }
-    size_t gram = mu_triangle_scratch(kernel, m, n, lanes);
-    size_t symmul = mu_triangle_scratch(kernel, m, m, lanes);
+    size_t gram = mu_gram_scratch(kernel, m, n, lanes);
+    size_t symmul = mu_symmul_scratch(kernel, m, lanes);
     size_t apply = mu_apply_scratch(kernel, m, lanes);
     *bytes = gram > symmul ? gram : symmul;
     *bytes = apply > *bytes ? apply : *bytes;

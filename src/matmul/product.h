@@ -58,6 +58,10 @@ mu_lanes mu_cols_as_lanes(const mu_operand *o);
 /* Lanes packed at a time, and rows of small squares: whole panels of either side. */
 size_t mu_group_of(const mu_kernel *kernel);
 
+/* The length of blocks, all but the last alike, into which sums of length k are cut so that
+ * none is longer than `most`, a length that tiles like. */
+size_t mu_block_of(size_t k, size_t most);
+
 /* Bytes of `blocks` blocks of a packed side. */
 size_t mu_packed_bytes(const mu_product *p, size_t lanes, size_t width, size_t blocks);
 
@@ -73,9 +77,9 @@ mu_product mu_take_strip(const mu_product *p, bool right, size_t first, size_t e
 void mu_multiply_block(const mu_product *p, size_t block, size_t i0, size_t rows, size_t j0,
                        size_t cols, bool lower);
 
-/* Bytes of scratch that a symmetric product with sums of length k needs, and apply; the
- * sizes being such that nothing overflows. */
-size_t mu_triangle_scratch(const mu_kernel *kernel, size_t m, size_t k, unsigned lanes);
+/* Bytes of scratch that each product needs; the sizes being such that nothing overflows. */
+size_t mu_gram_scratch(const mu_kernel *kernel, size_t m, size_t n, unsigned lanes);
+size_t mu_symmul_scratch(const mu_kernel *kernel, size_t m, unsigned lanes);
 size_t mu_apply_scratch(const mu_kernel *kernel, size_t m, unsigned lanes);
 
 #endif

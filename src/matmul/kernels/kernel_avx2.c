@@ -4,9 +4,10 @@
  */
 #if defined(__x86_64__)
 
-#include "matmul/kernels/vector_avx2.h"
+#include "matmul/kernels/tile_avx2.h"
 #include "matmul/kernels/kernels.h"
 
+#define BY_HAND 1
 #define T float
 #define T_DTYPE MUONIUM_F32
 #define T_BITS 32

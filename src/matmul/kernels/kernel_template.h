@@ -7,10 +7,10 @@
  *   T_BITS        32 or 64
  *   VEC(op)       the vector vocabulary: VEC(t) the type and, as functions,
  *                 load, store (unaligned), set1, zero, add, mul,
- *                 fma(a, b, c) = a*b + c, accumulate(sum, a, b) = sum + a*b,
- *                 transpose(VL vectors),
+ *                 fma(a, b, c) = a*b + c, transpose(VL vectors),
  *                 widen(dtype, source) and, for f32, narrow(vector, half dtype, target)
  *   VL            elements of T per vector
+ *   BY_HAND       1 if the vocabulary has eights, the loop of a tile (see tile_avx2.h), too
  *   MR            rows of a tile; NR = 2*VL columns
  *   KC            longest block of k
  *   NAME(f)       f with the suffix of this instantiation
@@ -26,112 +26,10 @@
 #define V VEC(t)
 #define NR (2 * VL)
 
-/* Steps of a tile between branches. A loop of KC branches ends with a misprediction, one of a
- * quarter of them does not: 1 % of a tile. Pointers that change before the compiler's eyes
- * keep it from moving loads of one step into another, for which it has no registers. */
-#define UNROLL 4
-#define IN_ORDER(a, b) __asm__ volatile("" : "+r"(a), "+r"(b))
-
 _Static_assert(MU_BLOCK % MR == 0 && MU_BLOCK % NR == 0, "tiles must end with their block");
 _Static_assert(MR <= NR, "a staging buffer for NR lanes serves MR lanes");
 
-/* ---- tile ---- */
-
-/* Adds one step's products to the sums. */
-static inline
-    __attribute__((always_inline)) void NAME(tile_step)(const int vectors, const T *restrict a,
-                                                        ptrdiff_t a_row, const T *restrict b,
-                                                        V sum[MR][2])
-{
-    V left = VEC(load)(b), right = vectors == 2 ? VEC(load)(b + VL) : left;
-#pragma GCC unroll 16
-    for (int i = 0; i < MR; i++) {
-        V row = VEC(set1)(a[i * a_row]);
-        sum[i][0] = VEC(accumulate)(sum[i][0], row, left);
-        if (vectors == 2) {
-            sum[i][1] = VEC(accumulate)(sum[i][1], row, right);
-        }
-    }
-}
-
-/* `vectors` is a constant, 1 or 2, at all call sites: columns beyond the first
- * vector are not computed when none is wanted. */
-static inline __attribute__((always_inline)) void NAME(tile_of)(
-    const int vectors, size_t k, const T *restrict a, ptrdiff_t a_row, ptrdiff_t a_step,
-    const T *restrict b, ptrdiff_t b_step, T *restrict c, ptrdiff_t ldc, size_t rows, size_t cols,
-    bool accumulate)
-{
-    V sum[MR][2];
-#pragma GCC unroll 16
-    for (int i = 0; i < MR; i++) {
-#pragma GCC unroll 2
-        for (int j = 0; j < vectors; j++) {
-            sum[i][j] = VEC(zero)();
-        }
-    }
-    /* The tile of C arrives while the sum is being formed. */
-    for (size_t i = 0; i < rows; i++) {
-        __builtin_prefetch(c + (ptrdiff_t)i * ldc, 1);
-        __builtin_prefetch(c + (ptrdiff_t)i * ldc + (NR - 1), 1);
-    }
-    for (; k >= UNROLL; k -= UNROLL) {
-#pragma GCC unroll 4
-        for (int step = 0; step < UNROLL; step++, a += a_step, b += b_step) {
-            NAME(tile_step)(vectors, a, a_row, b, sum);
-            IN_ORDER(a, b);
-        }
-    }
-    for (; k > 0; k--, a += a_step, b += b_step) {
-        NAME(tile_step)(vectors, a, a_row, b, sum);
-    }
-    if (cols == (size_t)(vectors * VL)) {
-#pragma GCC unroll 16
-        for (int i = 0; i < MR; i++) {
-            if ((size_t)i == rows) {
-                break;
-            }
-#pragma GCC unroll 2
-            for (int j = 0; j < vectors; j++) {
-                T *to = c + i * ldc + j * VL;
-                VEC(store)(to, accumulate ? VEC(add)(VEC(load)(to), sum[i][j]) : sum[i][j]);
-            }
-        }
-        return;
-    }
-    T edge[MR][NR];
-#pragma GCC unroll 16
-    for (int i = 0; i < MR; i++) {
-#pragma GCC unroll 2
-        for (int j = 0; j < vectors; j++) {
-            VEC(store)(&edge[i][j * VL], sum[i][j]);
-        }
-    }
-    for (size_t i = 0; i < rows; i++) {
-        for (size_t j = 0; j < cols; j++) {
-            T *to = c + (ptrdiff_t)i * ldc + (ptrdiff_t)j;
-            *to = accumulate ? *to + edge[i][j] : edge[i][j];
-        }
-    }
-}
-
-/* Strides that are constants save the packed tile some registers. */
-static void NAME(tile)(size_t k, const void *a, ptrdiff_t a_row, ptrdiff_t a_step, const void *b,
-                       ptrdiff_t b_step, void *c, ptrdiff_t ldc, size_t rows, size_t cols,
-                       bool accumulate)
-{
-    bool packed = a_row == 1 && a_step == MR && b_step == NR;
-    if (cols <= VL && packed) {
-        NAME(tile_of)(1, k, a, 1, MR, b, NR, c, ldc, rows, cols, accumulate);
-    } else if (cols <= VL) {
-        NAME(tile_of)(1, k, a, a_row, a_step, b, b_step, c, ldc, rows, cols, accumulate);
-    } else if (packed) {
-        NAME(tile_of)(2, k, a, 1, MR, b, NR, c, ldc, rows, cols, accumulate);
-    } else if (a_step == 1 && b_step == NR) {
-        NAME(tile_of)(2, k, a, a_row, 1, b, NR, c, ldc, rows, cols, accumulate);
-    } else {
-        NAME(tile_of)(2, k, a, a_row, a_step, b, b_step, c, ldc, rows, cols, accumulate);
-    }
-}
+#include "matmul/kernels/tile_template.h"
 
 /* ---- conversion ---- */
 

@@ -46,14 +46,6 @@ static inline vf_t vf_fma(vf_t a, vf_t b, vf_t c)
     return _mm256_fmadd_ps(a, b, c);
 }
 
-/* Bound to the register of the sum: left to itself, gcc 12 takes another one for it when
- * steps are unrolled, and spills. */
-static inline vf_t vf_accumulate(vf_t sum, vf_t a, vf_t b)
-{
-    __asm__("vfmadd231ps %2, %1, %0" : "+x"(sum) : "x"(a), "x"(b));
-    return sum;
-}
-
 static inline void vf_transpose(vf_t v[8])
 {
     vf_t pair[8], quad[8];
@@ -138,12 +130,6 @@ static inline vd_t vd_mul(vd_t a, vd_t b)
 static inline vd_t vd_fma(vd_t a, vd_t b, vd_t c)
 {
     return _mm256_fmadd_pd(a, b, c);
-}
-
-static inline vd_t vd_accumulate(vd_t sum, vd_t a, vd_t b)
-{
-    __asm__("vfmadd231pd %2, %1, %0" : "+x"(sum) : "x"(a), "x"(b));
-    return sum;
 }
 
 static inline void vd_transpose(vd_t v[4])

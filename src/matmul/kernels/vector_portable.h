@@ -51,11 +51,6 @@ static inline vf_t vf_fma(vf_t a, vf_t b, vf_t c)
     return a * b + c;
 }
 
-static inline vf_t vf_accumulate(vf_t sum, vf_t a, vf_t b)
-{
-    return vf_fma(a, b, sum);
-}
-
 static inline void vf_transpose(vf_t v[4])
 {
     vf_t r0 = {v[0][0], v[1][0], v[2][0], v[3][0]};
@@ -129,11 +124,6 @@ static inline vd_t vd_mul(vd_t a, vd_t b)
 static inline vd_t vd_fma(vd_t a, vd_t b, vd_t c)
 {
     return a * b + c;
-}
-
-static inline vd_t vd_accumulate(vd_t sum, vd_t a, vd_t b)
-{
-    return vd_fma(a, b, sum);
 }
 
 static inline void vd_transpose(vd_t v[2])
