@@ -1,10 +1,11 @@
 /*
  * tile_avx2.h: the loop of a 6 x 16 (f32) or 6 x 8 (f64) tile, by hand. 12 of 16 registers hold
- * sums, two a step of B, one an element of A: none is left for a compiler to be clever with,
- * and gcc 12 spills sums or moves them about as soon as steps are unrolled. That costs a tenth
- * of the speed; this is all of the loop that matters, and nothing else is written so.
+ * sums, two a step of B, one an element of A: none is left for a compiler to be clever with, and
+ * gcc 12 moves sums about or spills them as soon as steps are unrolled. On a core that two
+ * threads share, every instruction more is felt. This loop is nearly all of the time of all
+ * products; nothing else is written so.
  *
- * EIGHT steps lie between branches: a loop of 256 branches ends with a misprediction, one of 32
+ * Eight steps lie between branches: a loop of 256 branches ends with a misprediction, one of 32
  * does not, which is 1 % of a tile.
  */
 #ifndef MU_TILE_AVX2_H
@@ -12,101 +13,97 @@
 
 #include "matmul/kernels/vector_avx2.h"
 
-/* A step: two vectors of B, and each of six rows of A times both. `type` is "s" or "d", `size`
- * its bytes, u the number of the step, `row` a macro that says where a row's element is. */
-#define MU_TILE_ROW(type, i, address)                                                              \
-    "vbroadcasts" type " " address ", %%ymm2\n\t"                                                  \
+/* clang-format off: assembly is read line by line */
+
+/* Row i of a step: its element of A times both vectors of B. `type` is "s" or "d". */
+#define MU_TILE_ROW(type, i, element)                                                              \
+    "vbroadcasts" type " " element ", %%ymm2\n\t"                                                  \
     "vfmadd231p" type " %%ymm0, %%ymm2, %[s" #i "0]\n\t"                                           \
     "vfmadd231p" type " %%ymm1, %%ymm2, %[s" #i "1]\n\t"
 
-#define MU_TILE_STEP(type, fetch, u, row0, row1, row2, row3, row4, row5)                           \
+#define MU_TILE_ROW_OF_B(u)                                                                        \
     "vmovups 64*" #u "(%[b]), %%ymm0\n\t"                                                          \
-    "vmovups 64*" #u "+32(%[b]), %%ymm1\n\t" fetch(u) MU_TILE_ROW(type, 0, row0)                   \
-        MU_TILE_ROW(type, 1, row1) MU_TILE_ROW(type, 2, row2) MU_TILE_ROW(type, 3, row3)           \
-            MU_TILE_ROW(type, 4, row4) MU_TILE_ROW(type, 5, row5)
+    "vmovups 64*" #u "+32(%[b]), %%ymm1\n\t"
 
-/* Steps of a row adjacent, rows r bytes apart; or packed, rows adjacent. */
-#define MU_TILE_PLAIN(type, size, fetch, u)                                                        \
-    MU_TILE_STEP(type, fetch, u, size "*" #u "(%[a])", size "*" #u "(%[a],%[r])",                  \
-                 size "*" #u "(%[a],%[r],2)", size "*" #u "(%[a],%[r3])",                          \
-                 size "*" #u "(%[a],%[r],4)", size "*" #u "(%[a],%[r5])")
-#define MU_TILE_PACKED(type, size, fetch, u)                                                       \
-    MU_TILE_STEP(type, fetch, u, size "*(6*" #u ")(%[a])", size "*(6*" #u "+1)(%[a])",             \
-                 size "*(6*" #u "+2)(%[a])", size "*(6*" #u "+3)(%[a])",                           \
-                 size "*(6*" #u "+4)(%[a])", size "*(6*" #u "+5)(%[a])")
+/* Step u of A where it lies: a row's steps are adjacent, rows r bytes apart. */
+#define MU_TILE_PLAIN(type, size, u)                                                               \
+    MU_TILE_ROW_OF_B(u)                                                                            \
+    MU_TILE_ROW(type, 0, size "*" #u "(%[a])")                                                     \
+    MU_TILE_ROW(type, 1, size "*" #u "(%[a],%[r])")                                                \
+    MU_TILE_ROW(type, 2, size "*" #u "(%[a],%[r],2)")                                              \
+    MU_TILE_ROW(type, 3, size "*" #u "(%[a],%[r3])")                                               \
+    MU_TILE_ROW(type, 4, size "*" #u "(%[a],%[r],4)")                                              \
+    MU_TILE_ROW(type, 5, size "*" #u "(%[a],%[r5])")
 
-/* B is in the nearest cache, or comes from the next one: fetched 16 steps ahead. */
-#define MU_TILE_NEAR(u)
-#define MU_TILE_FAR(u) "prefetcht0 64*(" #u "+16)(%[b])\n\t"
+/* And of A packed. */
+#define MU_TILE_PACKED(type, size, u)                                                              \
+    MU_TILE_ROW_OF_B(u)                                                                            \
+    MU_TILE_ROW(type, 0, size "*(6*" #u ")(%[a])")                                                 \
+    MU_TILE_ROW(type, 1, size "*(6*" #u "+1)(%[a])")                                               \
+    MU_TILE_ROW(type, 2, size "*(6*" #u "+2)(%[a])")                                               \
+    MU_TILE_ROW(type, 3, size "*(6*" #u "+3)(%[a])")                                               \
+    MU_TILE_ROW(type, 4, size "*(6*" #u "+4)(%[a])")                                               \
+    MU_TILE_ROW(type, 5, size "*(6*" #u "+5)(%[a])")
 
-#define MU_TILE_EIGHT(steps, type, size, fetch)                                                    \
-    steps(type, size, fetch, 0) steps(type, size, fetch, 1) steps(type, size, fetch, 2)            \
-        steps(type, size, fetch, 3) steps(type, size, fetch, 4) steps(type, size, fetch, 5)        \
-            steps(type, size, fetch, 6) steps(type, size, fetch, 7)
+#define MU_TILE_ZERO(i)                                                                            \
+    "vxorps %[s" #i "0], %[s" #i "0], %[s" #i "0]\n\t"                                             \
+    "vxorps %[s" #i "1], %[s" #i "1], %[s" #i "1]\n\t"
 
-#define MU_TILE_ZERO(i) "vxorps %[s" #i "], %[s" #i "], %[s" #i "]\n\t"
+#define MU_TILE_SUM(i) [s##i##0] "=&x"(sum[i][0]), [s##i##1] "=&x"(sum[i][1])
 
-#define MU_TILE_LOOP(steps, type, size, fetch, a_bytes)                                            \
-    __asm__ volatile(MU_TILE_ZERO(00) MU_TILE_ZERO(01) MU_TILE_ZERO(10) MU_TILE_ZERO(11)           \
-                         MU_TILE_ZERO(20) MU_TILE_ZERO(21) MU_TILE_ZERO(30) MU_TILE_ZERO(31)       \
-                             MU_TILE_ZERO(40) MU_TILE_ZERO(41) MU_TILE_ZERO(50) MU_TILE_ZERO(      \
-                                 51) ".p2align 5\n\t"                                              \
-                                     "1:\n\t" MU_TILE_EIGHT(steps, type, size,                     \
-                                                            fetch) "add $8*" a_bytes ", %[a]\n\t"  \
-                                                                   "add $8*64, %[b]\n\t"           \
-                                                                   "dec %[n]\n\t"                  \
-                                                                   "jnz 1b"                        \
-                     : [s00] "=&x"(sum[0][0]), [s01] "=&x"(sum[0][1]), [s10] "=&x"(sum[1][0]),     \
-                       [s11] "=&x"(sum[1][1]), [s20] "=&x"(sum[2][0]), [s21] "=&x"(sum[2][1]),     \
-                       [s30] "=&x"(sum[3][0]), [s31] "=&x"(sum[3][1]), [s40] "=&x"(sum[4][0]),     \
-                       [s41] "=&x"(sum[4][1]), [s50] "=&x"(sum[5][0]), [s51] "=&x"(sum[5][1]),     \
-                       [a] "+r"(at_a), [b] "+r"(at_b), [n] "+r"(n)                                 \
-                     : [r] "r"(r), [r3] "r"(3 * r), [r5] "r"(5 * r)                                \
-                     : "xmm0", "xmm1", "xmm2", "cc", "memory")
+/* n times eight steps; a step of A takes `width` elements. */
+#define MU_TILE_LOOP(step, type, size, width)                                                      \
+    __asm__ volatile(                                                                              \
+        MU_TILE_ZERO(0) MU_TILE_ZERO(1) MU_TILE_ZERO(2) MU_TILE_ZERO(3) MU_TILE_ZERO(4)            \
+            MU_TILE_ZERO(5) ".p2align 5\n"                                                         \
+                            "1:\n\t" step(type, size, 0) step(type, size, 1) step(type, size, 2)   \
+                                step(type, size, 3) step(type, size, 4) step(type, size, 5)        \
+                                    step(type, size, 6) step(type, size, 7) "add $8*" size         \
+                                                                            "*" width ", %[a]\n\t" \
+                                                                            "add $8*64, %[b]\n\t"  \
+                                                                            "dec %[n]\n\t"         \
+                                                                            "jnz 1b"               \
+        : MU_TILE_SUM(0), MU_TILE_SUM(1), MU_TILE_SUM(2), MU_TILE_SUM(3), MU_TILE_SUM(4),          \
+          MU_TILE_SUM(5), [a] "+r"(from_a), [b] "+r"(from_b), [n] "+r"(n)                          \
+        : [r] "r"(r), [r3] "r"(3 * r), [r5] "r"(5 * r)                                             \
+        : "xmm0", "xmm1", "xmm2", "cc", "memory")
+
+/* clang-format on */
 
 /* Compilers that know __asm__ know longer strings than ISO C asks for. */
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Woverlength-strings"
 
-/* sum = n >= 1 times eight steps of a times b, which move on. `plain` and `far` are constants. */
-static inline __attribute__((always_inline)) void vf_eights(const bool plain, const bool far,
-                                                            size_t n, const float **a,
-                                                            ptrdiff_t a_row, const float **b,
-                                                            vf_t sum[6][2])
+/* sum = n >= 1 times eight steps of a times b, which move on. `plain` is a constant: steps of a
+ * are adjacent and its rows a_row apart, or else it is packed; b is. */
+static inline __attribute__((always_inline)) void vf_eights(const bool plain, size_t n,
+                                                            const float **a, ptrdiff_t a_row,
+                                                            const float **b, vf_t sum[6][2])
 {
-    const float *at_a = *a, *at_b = *b;
+    const float *from_a = *a, *from_b = *b;
     ptrdiff_t r = a_row * (ptrdiff_t)sizeof **a;
-    if (plain && far) {
-        MU_TILE_LOOP(MU_TILE_PLAIN, "s", "4", MU_TILE_FAR, "4");
-    } else if (plain) {
-        MU_TILE_LOOP(MU_TILE_PLAIN, "s", "4", MU_TILE_NEAR, "4");
-    } else if (far) {
-        MU_TILE_LOOP(MU_TILE_PACKED, "s", "4", MU_TILE_FAR, "24");
+    if (plain) {
+        MU_TILE_LOOP(MU_TILE_PLAIN, "s", "4", "1");
     } else {
-        MU_TILE_LOOP(MU_TILE_PACKED, "s", "4", MU_TILE_NEAR, "24");
+        MU_TILE_LOOP(MU_TILE_PACKED, "s", "4", "6");
     }
-    *a = at_a;
-    *b = at_b;
+    *a = from_a;
+    *b = from_b;
 }
 
-static inline __attribute__((always_inline)) void vd_eights(const bool plain, const bool far,
-                                                            size_t n, const double **a,
-                                                            ptrdiff_t a_row, const double **b,
-                                                            vd_t sum[6][2])
+static inline __attribute__((always_inline)) void vd_eights(const bool plain, size_t n,
+                                                            const double **a, ptrdiff_t a_row,
+                                                            const double **b, vd_t sum[6][2])
 {
-    const double *at_a = *a, *at_b = *b;
+    const double *from_a = *a, *from_b = *b;
     ptrdiff_t r = a_row * (ptrdiff_t)sizeof **a;
-    if (plain && far) {
-        MU_TILE_LOOP(MU_TILE_PLAIN, "d", "8", MU_TILE_FAR, "8");
-    } else if (plain) {
-        MU_TILE_LOOP(MU_TILE_PLAIN, "d", "8", MU_TILE_NEAR, "8");
-    } else if (far) {
-        MU_TILE_LOOP(MU_TILE_PACKED, "d", "8", MU_TILE_FAR, "48");
+    if (plain) {
+        MU_TILE_LOOP(MU_TILE_PLAIN, "d", "8", "1");
     } else {
-        MU_TILE_LOOP(MU_TILE_PACKED, "d", "8", MU_TILE_NEAR, "48");
+        MU_TILE_LOOP(MU_TILE_PACKED, "d", "8", "6");
     }
-    *a = at_a;
-    *b = at_b;
+    *a = from_a;
+    *b = from_b;
 }
 
 #pragma GCC diagnostic pop

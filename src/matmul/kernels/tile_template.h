@@ -4,7 +4,6 @@
  */
 /* Steps between branches: so few branches that the last one is predicted. */
 #define UNROLL MU_STEPS
-#define AHEAD 16 /* by so many steps B is fetched if it comes from afar */
 
 static inline
     __attribute__((always_inline)) void NAME(add_step)(const int vectors, const T *a,
@@ -22,17 +21,15 @@ static inline
 }
 
 /* The products of k steps, added up from zero; a and b move on. `vectors` is a constant, 1 or
- * 2, at all call sites: columns beyond the first vector are not computed when none is wanted.
- * `far`, another, says that B comes from afar. */
+ * 2, at all call sites: columns beyond the first vector are not computed when none is wanted. */
 static inline
-    __attribute__((always_inline)) void NAME(add_steps)(const int vectors, const bool far, size_t k,
-                                                        const T **a, ptrdiff_t a_row,
-                                                        ptrdiff_t a_step, const T **b,
-                                                        ptrdiff_t b_step, V sum[MR][2])
+    __attribute__((always_inline)) void NAME(add_steps)(const int vectors, size_t k, const T **a,
+                                                        ptrdiff_t a_row, ptrdiff_t a_step,
+                                                        const T **b, ptrdiff_t b_step, V sum[MR][2])
 {
     bool plain = a_step == 1, packed = a_row == 1 && a_step == MR;
     if (BY_HAND && vectors == 2 && b_step == NR && (plain || packed) && k >= UNROLL) {
-        VEC(eights)(plain, far, k / UNROLL, a, a_row, b, sum);
+        VEC(eights)(plain, k / UNROLL, a, a_row, b, sum);
         k %= UNROLL;
     } else {
 #pragma GCC unroll 16
@@ -47,9 +44,6 @@ static inline
 #pragma GCC unroll 8
         for (int step = 0; step < UNROLL; step++, *a += a_step, *b += b_step) {
             NAME(add_step)(vectors, *a, a_row, *b, sum);
-            if (far) {
-                __builtin_prefetch(*b + AHEAD * b_step);
-            }
         }
     }
     for (; k > 0; k--, *a += a_step, *b += b_step) {
@@ -57,12 +51,10 @@ static inline
     }
 }
 
-static inline
-    __attribute__((always_inline)) void NAME(tile_of)(const int vectors, const bool far, size_t k,
-                                                      const T *a, ptrdiff_t a_row, ptrdiff_t a_step,
-                                                      const T *b, ptrdiff_t b_step, T *restrict c,
-                                                      ptrdiff_t ldc, size_t rows, size_t cols,
-                                                      bool accumulate)
+static inline __attribute__((always_inline)) void NAME(tile_of)(
+    const int vectors, const bool halves, size_t k, const T *a, ptrdiff_t a_row, ptrdiff_t a_step,
+    const T *b, ptrdiff_t b_step, T *restrict c, ptrdiff_t ldc, size_t rows, size_t cols,
+    bool accumulate)
 {
     V sum[MR][2];
     /* The tile of C arrives while the sum is being formed. */
@@ -70,10 +62,10 @@ static inline
         __builtin_prefetch(c + (ptrdiff_t)i * ldc, 1);
         __builtin_prefetch(c + (ptrdiff_t)i * ldc + (NR - 1), 1);
     }
-    if (far) {
+    if (halves) {
         _Alignas(MU_ALIGNMENT) T half[MR][NR];
         size_t first = MU_FIRST_HALF(k);
-        NAME(add_steps)(vectors, far, first, &a, a_row, a_step, &b, b_step, sum);
+        NAME(add_steps)(vectors, first, &a, a_row, a_step, &b, b_step, sum);
 #pragma GCC unroll 16
         for (int i = 0; i < MR; i++) {
 #pragma GCC unroll 2
@@ -81,7 +73,7 @@ static inline
                 VEC(store)(&half[i][j * VL], sum[i][j]);
             }
         }
-        NAME(add_steps)(vectors, far, k - first, &a, a_row, a_step, &b, b_step, sum);
+        NAME(add_steps)(vectors, k - first, &a, a_row, a_step, &b, b_step, sum);
 #pragma GCC unroll 16
         for (int i = 0; i < MR; i++) {
 #pragma GCC unroll 2
@@ -90,7 +82,7 @@ static inline
             }
         }
     } else {
-        NAME(add_steps)(vectors, far, k, &a, a_row, a_step, &b, b_step, sum);
+        NAME(add_steps)(vectors, k, &a, a_row, a_step, &b, b_step, sum);
     }
     if (cols == (size_t)(vectors * VL)) {
 #pragma GCC unroll 16
@@ -124,17 +116,17 @@ static inline
 
 /* Strides that are constants save registers. */
 static inline __attribute__((always_inline)) void NAME(tile_at)(
-    const bool far, size_t k, const void *a, ptrdiff_t a_row, ptrdiff_t a_step, const void *b,
+    const bool halves, size_t k, const void *a, ptrdiff_t a_row, ptrdiff_t a_step, const void *b,
     ptrdiff_t b_step, void *c, ptrdiff_t ldc, size_t rows, size_t cols, bool accumulate)
 {
     if (cols <= VL) {
-        NAME(tile_of)(1, far, k, a, a_row, a_step, b, b_step, c, ldc, rows, cols, accumulate);
+        NAME(tile_of)(1, halves, k, a, a_row, a_step, b, b_step, c, ldc, rows, cols, accumulate);
     } else if (b_step == NR && a_step == MR && a_row == 1) {
-        NAME(tile_of)(2, far, k, a, 1, MR, b, NR, c, ldc, rows, cols, accumulate);
+        NAME(tile_of)(2, halves, k, a, 1, MR, b, NR, c, ldc, rows, cols, accumulate);
     } else if (b_step == NR && a_step == 1) {
-        NAME(tile_of)(2, far, k, a, a_row, 1, b, NR, c, ldc, rows, cols, accumulate);
+        NAME(tile_of)(2, halves, k, a, a_row, 1, b, NR, c, ldc, rows, cols, accumulate);
     } else {
-        NAME(tile_of)(2, far, k, a, a_row, a_step, b, b_step, c, ldc, rows, cols, accumulate);
+        NAME(tile_of)(2, halves, k, a, a_row, a_step, b, b_step, c, ldc, rows, cols, accumulate);
     }
 }
 
