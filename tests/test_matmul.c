@@ -10,6 +10,7 @@
 
 #include <math.h>
 
+#include "matmul/blas.h"
 #include "matmul/matmul.h"
 #include "matrix.h"
 
@@ -439,6 +440,47 @@ static void test_long_sums(void **state)
     }
 }
 
+/* What processes that share a matrix rely on: the Gram matrices of its blocks of columns, added
+ * in order, are bit for bit that of the whole. */
+static void test_blocks_add_up(void **state)
+{
+    static const size_t columns[] = {20, 300, 513, 1023, 1024, 1037, 1505};
+    const mu_kernel *kernel = *(const mu_kernel **)*state;
+    test_rng rng = test_rng_start("blocks");
+    kind k = {.kernel = kernel, .dtype = kernel->type, .plain = true};
+    size_t element = muonium_dtype_size(kernel->type);
+    enum { M = 37 };
+    for (size_t l = 0; l < sizeof columns / sizeof columns[0] && !mu_blas_selected(); l++) {
+        size_t n = columns[l], block = mu_block_columns(kernel, n);
+        test_matrix x = test_matrix_new(kernel->type, M, n, (ptrdiff_t)n + 3, 1, false);
+        test_matrix whole = test_matrix_new(kernel->type, M, M, M, 1, false);
+        test_matrix part = test_matrix_new(kernel->type, M, M, M, 1, false);
+        test_matrix sum = test_matrix_new(kernel->type, M, M, M, 1, true);
+        for (size_t i = 0; i < M * n; i++) {
+            test_matrix_set(&x, i / n, i % n, test_normal(&rng));
+        }
+        mu_matmul with = matmul_new(&k, M, n, &rng);
+        mu_operand all = mu_operand_of(kernel, x.data, n + 3, 1, 0);
+        mu_gram(&with, M, n, &all, whole.data, M);
+        for (size_t first = 0; first < n; first += block) {
+            mu_operand some = all;
+            some.data = (const char *)all.data + first * element;
+            size_t cols = n - first < block ? n - first : block;
+            mu_gram(&with, M, cols, &some, part.data, M);
+            for (size_t i = 0; i < M; i++) {
+                size_t row = i * M * element;
+                kernel->row_add((char *)sum.data + row, (char *)part.data + row, M, 1, first > 0);
+            }
+        }
+        assert_memory_equal(whole.data, sum.data, M * M * element);
+        test_guarded_free(with.scratch);
+        test_matrix_free(&x);
+        test_matrix_free(&whole);
+        test_matrix_free(&part);
+        test_matrix_free(&sum);
+    }
+}
+
 static void test_types_and_layouts(void **state)
 {
     const mu_kernel *kernel = *(const mu_kernel **)*state;
@@ -556,6 +598,7 @@ int main(void)
         cmocka_unit_test(test_small_sizes),
         cmocka_unit_test(test_larger_sizes),
         cmocka_unit_test(test_long_sums),
+        cmocka_unit_test(test_blocks_add_up),
         cmocka_unit_test(test_types_and_layouts),
         cmocka_unit_test(test_apply_in_place),
         cmocka_unit_test(test_plain),

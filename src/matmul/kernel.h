@@ -32,7 +32,7 @@
 #define MU_STEPS 8 /* tiles take whole numbers of so many steps fastest */
 
 /* How many steps of a block of k that is longer than kc its first half has. */
-#define MU_FIRST_HALF(k) (((k) / 2 + MU_STEPS - 1) / MU_STEPS * MU_STEPS)
+#define MU_FIRST_HALF(k) (((k) + 2 * MU_STEPS - 1) / (2 * MU_STEPS) * MU_STEPS)
 
 #define MU_BLOCK 96 /* every kernel's mr and nr divide it: diagonal tiles end with their block */
 

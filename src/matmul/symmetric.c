@@ -18,14 +18,15 @@ enum {
 
 /* ---- blocks ---- */
 
-/* Long enough for a panel of the left operand to fill most of the nearest cache, where it stays
- * while the right one passes by: results are then written and read again half as often. */
+/* Two short ones: a panel of the left operand then stays in the nearest cache while the right
+ * one passes by, and results are written and read again half as often. */
 static size_t long_block(const mu_kernel *kernel, size_t k)
 {
-    return mu_block_of(k, 2 * kernel->kc);
+    return mu_min_size(k, 2 * mu_block_of(k, kernel->kc));
 }
 
-/* Short sums keep short blocks: columns are shared among processes by the block. */
+/* Short sums keep short blocks: columns are shared among processes by the block. A long block
+ * is, bit for bit, its halves as two short ones. */
 size_t mu_block_columns(const mu_kernel *kernel, size_t k)
 {
     return k < 4 * kernel->kc ? mu_block_of(k, kernel->kc) : long_block(kernel, k);
