@@ -9,9 +9,9 @@
 
 #include "matrix.h"
 
-/* The longest of each kind of block are 256 and 512. */
-static const size_t tile_lengths[] = {0, 1, 2, 5, 8, 67, 256, 257, 300, 512};
+static const size_t tile_lengths[] = {0, 1, 2, 5, 8, 67, 200, 201, 230, 400};
 enum { TILE_LENGTHS = sizeof tile_lengths / sizeof tile_lengths[0], LONGEST = 256 };
+enum { BLOCK = 200 };     /* a tile of more is two */
 enum { MOST_LANES = 32 }; /* of any kernel's mr and nr */
 
 /* x * y + sum as the kernel does it: fused, except in portable C. Through the type
@@ -47,16 +47,21 @@ static double draw(const mu_kernel *kernel, test_rng *rng, bool integers)
 
 /* ---- tile ---- */
 
-/* The sums of a whole tile, and that they are right. */
+/* The sums of a whole tile: of its first block, if k is longer, and of the rest. */
+typedef struct tile_sums {
+    double first[MOST_LANES][MOST_LANES], rest[MOST_LANES][MOST_LANES];
+} tile_sums;
+
+/* What they are, and that they are right. */
 static void expected_sums(const mu_kernel *kernel, size_t k, const void *a, const void *b,
-                          bool integers, double sums[MOST_LANES][MOST_LANES])
+                          bool integers, tile_sums *sums)
 {
     for (size_t i = 0; i < kernel->mr; i++) {
         for (size_t j = 0; j < kernel->nr; j++) {
-            double sum = 0, half = 0, exact = 0, magnitude = 0;
+            double sum = 0, first = 0, exact = 0, magnitude = 0;
             for (size_t s = 0; s < k; s++) {
-                if (k > kernel->kc && s == MU_FIRST_HALF(k)) {
-                    half = sum;
+                if (s == BLOCK) {
+                    first = sum;
                     sum = 0;
                 }
                 double x = test_element(a, kernel->type, (ptrdiff_t)(s * kernel->mr + i));
@@ -65,10 +70,10 @@ static void expected_sums(const mu_kernel *kernel, size_t k, const void *a, cons
                 exact += x * y;
                 magnitude += fabs(x * y);
             }
-            sum = k > kernel->kc ? add(kernel, half, sum) : sum;
             double tolerance = integers ? 0 : 4 * (double)k * test_kernel_eps(kernel) * magnitude;
-            assert_true(fabs(sum - exact) <= tolerance);
-            sums[i][j] = sum;
+            assert_true(fabs(first + sum - exact) <= tolerance);
+            sums->first[i][j] = first;
+            sums->rest[i][j] = sum;
         }
     }
 }
@@ -77,8 +82,7 @@ static void expected_sums(const mu_kernel *kernel, size_t k, const void *a, cons
 enum { WIDER = 5 };
 
 static void check_tile(const mu_kernel *kernel, size_t k, const void *a, const void *b, bool packed,
-                       size_t rows, size_t cols, bool accumulate,
-                       double sums[MOST_LANES][MOST_LANES])
+                       size_t rows, size_t cols, bool accumulate, const tile_sums *sums)
 {
     ptrdiff_t mr = (ptrdiff_t)kernel->mr, nr = (ptrdiff_t)kernel->nr;
     test_matrix c = test_matrix_new(kernel->type, rows, cols, (ptrdiff_t)cols + 3, 1, false);
@@ -87,12 +91,13 @@ static void check_tile(const mu_kernel *kernel, size_t k, const void *a, const v
             test_matrix_set(&c, i, j, accumulate ? (double)i - (double)j : (double)NAN);
         }
     }
-    kernel->tile(k, a, packed ? 1 : (ptrdiff_t)k, packed ? mr : 1, b, packed ? nr : nr + WIDER,
-                 c.data, c.row_stride, rows, cols, accumulate);
+    kernel->tile(k, BLOCK, a, packed ? 1 : (ptrdiff_t)k, packed ? mr : 1, b,
+                 packed ? nr : nr + WIDER, c.data, c.row_stride, rows, cols, accumulate);
     for (size_t i = 0; i < rows; i++) {
         for (size_t j = 0; j < cols; j++) {
-            double wanted =
-                accumulate ? add(kernel, (double)i - (double)j, sums[i][j]) : sums[i][j];
+            double before = accumulate ? (double)i - (double)j : 0;
+            before = k > BLOCK ? add(kernel, before, sums->first[i][j]) : before;
+            double wanted = add(kernel, before, sums->rest[i][j]);
             double got = test_matrix_get(&c, i, j);
             if (got != wanted) {
                 fail_msg("%zu x %zu, k = %zu, accumulate %d: (%zu, %zu) is %.17g, not %.17g", rows,
@@ -109,7 +114,7 @@ static void test_tile(void **state)
     const mu_kernel *kernel = *(const mu_kernel **)*state;
     test_rng rng = test_rng_start("tile");
     size_t element = muonium_dtype_size(kernel->type);
-    static double sums[MOST_LANES][MOST_LANES];
+    static tile_sums sums;
     for (size_t l = 0; l < 2 * TILE_LENGTHS; l++) {
         bool integers = l % 2 == 0;
         size_t k = tile_lengths[l / 2];
@@ -130,12 +135,13 @@ static void test_tile(void **state)
             size_t at = i / kernel->nr * wide + i % kernel->nr;
             test_set_element(rows_of_b, kernel->type, (ptrdiff_t)at, value);
         }
-        expected_sums(kernel, k, a, b, integers, sums);
+        expected_sums(kernel, k, a, b, integers, &sums);
         for (size_t rows = 1; rows <= kernel->mr; rows++) {
             for (size_t cols = 1; cols <= kernel->nr; cols++) {
-                check_tile(kernel, k, a, b, true, rows, cols, false, sums);
-                check_tile(kernel, k, a, b, true, rows, cols, true, sums);
-                check_tile(kernel, k, rows_of_a, rows_of_b, false, rows, cols, rows % 2 == 0, sums);
+                check_tile(kernel, k, a, b, true, rows, cols, false, &sums);
+                check_tile(kernel, k, a, b, true, rows, cols, true, &sums);
+                check_tile(kernel, k, rows_of_a, rows_of_b, false, rows, cols, rows % 2 == 0,
+                           &sums);
             }
         }
         test_guarded_free(a);

@@ -92,9 +92,10 @@ static void multiply_block(const gpt_machine *machine, unsigned lane, const gpt_
         kernel->pack_b(&right, cols, k, packed_b, nr * k);
         for (size_t j = 0; j < cols; j += nr) {
             for (size_t i = 0; i < rows; i += mr) {
-                kernel->tile(k, packed_a + i * k, 1, (ptrdiff_t)mr, packed_b + j * k, (ptrdiff_t)nr,
-                             p->c + (i0 + i) * p->c_row + j0 + j, (ptrdiff_t)p->c_row,
-                             least(mr, rows - i), least(nr, cols - j), p->accumulate || k0 > 0);
+                kernel->tile(k, k, packed_a + i * k, 1, (ptrdiff_t)mr, packed_b + j * k,
+                             (ptrdiff_t)nr, p->c + (i0 + i) * p->c_row + j0 + j,
+                             (ptrdiff_t)p->c_row, least(mr, rows - i), least(nr, cols - j),
+                             p->accumulate || k0 > 0);
             }
         }
     }

@@ -66,6 +66,7 @@ void mu_apply(const mu_matmul *with, size_t m, size_t n, const mu_operand *a, co
         .p = {.kernel = kernel,
               .bytes = muonium_dtype_size(kernel->type),
               .k = m,
+              .sum = mu_block_of(m, kernel->kc),
               .kc = mu_block_of(m, kernel->kc),
               .a = {*left, rows, mr, kernel->pack_a, NULL, plain ? rows / mr * mr : 0},
               .b = {*right, cols, nr, kernel->pack_b, NULL, plain ? cols / nr * nr : 0},

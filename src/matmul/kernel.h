@@ -3,8 +3,9 @@
  * written once per instruction set (kernels/).
  *
  * A kernel works in one real type T, f32 or f64. A product C = A B is cut into
- * tiles of mr x nr elements of C, and the sum over k into blocks of at most kc, with
- * which a panel of B fits into the nearest cache, or 2 kc, with which one of A does.
+ * tiles of mr x nr elements of C, and the sum over k into blocks of at most kc. A tile is
+ * given one, with which a panel of B fits into the nearest cache, or two, with which one
+ * of A does.
  * Operands are packed so that a tile reads memory straight ahead, or, small and plain,
  * read where they lie:
  *
@@ -19,8 +20,7 @@
  *
  * Summation order, on which bit-identical results rest: within a block the
  * products are added in order of k onto zero, each by one fused multiply-add
- * (portable: a multiplication and an addition); a block longer than kc is two
- * such sums, of its halves, added; blocks are added in order of k.
+ * (portable: a multiplication and an addition); blocks are added in order of k.
  * Neither the place of an element in its tile, nor the tile variant, nor
  * threads change that.
  */
@@ -30,9 +30,6 @@
 #include "base/base.h"
 
 #define MU_STEPS 8 /* tiles take whole numbers of so many steps fastest */
-
-/* How many steps of a block of k that is longer than kc its first half has. */
-#define MU_FIRST_HALF(k) (((k) + 2 * MU_STEPS - 1) / (2 * MU_STEPS) * MU_STEPS)
 
 #define MU_BLOCK 96 /* every kernel's mr and nr divide it: diagonal tiles end with their block */
 
@@ -103,12 +100,12 @@ typedef struct mu_kernel {
     size_t mr, nr, kc;
 
     /* c (rows x cols, ldc elements apart, unit column stride) = [c +] sum over k of
-     * a * b. rows <= mr and cols <= nr. Without `accumulate` c is not read. a is mr rows
-     * by k steps at any strides, b is k steps by nr adjacent columns: packed panels, with
-     * steps mr and nr apart, or matrices where they lie. All mr rows and nr columns are
-     * read. No alignment beyond T's. */
-    void (*tile)(size_t k, const void *a, ptrdiff_t a_row, ptrdiff_t a_step, const void *b,
-                 ptrdiff_t b_step, void *c, ptrdiff_t ldc, size_t rows, size_t cols,
+     * a * b: if k is longer than `block`, in two blocks, the first that long. rows <= mr and
+     * cols <= nr. Without `accumulate` c is not read. a is mr rows by k steps at any strides,
+     * b is k steps by nr adjacent columns: packed panels, with steps mr and nr apart, or
+     * matrices where they lie. All mr rows and nr columns are read. No alignment beyond T's. */
+    void (*tile)(size_t k, size_t block, const void *a, ptrdiff_t a_row, ptrdiff_t a_step,
+                 const void *b, ptrdiff_t b_step, void *c, ptrdiff_t ldc, size_t rows, size_t cols,
                  bool accumulate);
 
     /* Pack any number of lanes by `steps` steps into panels of `width` lanes (mr for _a,

@@ -159,7 +159,7 @@ static void multiply_tile(const tiles *t, const panels *a, size_t i, const panel
         size_t vector = kernel->nr / 2;
         cols = mu_min_size(cols, i + rows - j <= vector ? vector : kernel->nr);
     }
-    kernel->tile(t->steps, a->data, a->lane, a->step, b->data, b->step,
+    kernel->tile(t->steps, p->sum, a->data, a->lane, a->step, b->data, b->step,
                  p->c + (i * p->ldc + j) * p->bytes, (ptrdiff_t)p->ldc, rows, cols, t->block > 0);
 }
 
@@ -207,7 +207,7 @@ void mu_multiply_block(const mu_product *p, size_t block, size_t i0, size_t rows
                        size_t cols, bool lower)
 {
     tiles t = {p, block, steps_of(p, block), i0 + rows, j0 + cols, lower};
-    if (t.steps > p->kernel->kc) {
+    if (t.steps > p->sum) {
         multiply_rows(&t, i0, j0);
     } else {
         multiply_columns(&t, i0, j0);
@@ -227,8 +227,8 @@ bool mu_matmul_scratch(const mu_kernel *kernel, size_t m, size_t n, unsigned lan
         !mu_mul(rows, wide, &limit) || !mu_mul(limit, 8 * (sizeof(double) + lanes), &limit)) {
         return false;
     }
-    size_t gram = mu_gram_scratch(kernel, m, n, lanes);
-    size_t symmul = mu_symmul_scratch(kernel, m, lanes);
+    size_t gram = mu_triangle_scratch(kernel, m, n, lanes);
+    size_t symmul = mu_triangle_scratch(kernel, m, m, lanes);
     size_t apply = mu_apply_scratch(kernel, m, lanes);
     *bytes = gram > symmul ? gram : symmul;
     *bytes = apply > *bytes ? apply : *bytes;

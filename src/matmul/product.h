@@ -26,7 +26,8 @@ typedef struct mu_product {
     const mu_kernel *kernel;
     size_t bytes;       /* of an element */
     size_t k;           /* length of the sums */
-    size_t kc;          /* length of a block of them; the last may be shorter */
+    size_t sum;         /* how many terms are added onto zero at a time; at the end fewer */
+    size_t kc;          /* a block: once or twice that, at the end less */
     size_t first_block; /* what is packed now */
     size_t block_count;
     mu_side a, b;
@@ -77,9 +78,9 @@ mu_product mu_take_strip(const mu_product *p, bool right, size_t first, size_t e
 void mu_multiply_block(const mu_product *p, size_t block, size_t i0, size_t rows, size_t j0,
                        size_t cols, bool lower);
 
-/* Bytes of scratch that each product needs; the sizes being such that nothing overflows. */
-size_t mu_gram_scratch(const mu_kernel *kernel, size_t m, size_t n, unsigned lanes);
-size_t mu_symmul_scratch(const mu_kernel *kernel, size_t m, unsigned lanes);
+/* Bytes of scratch that a symmetric product with sums of length k needs, and apply; the
+ * sizes being such that nothing overflows. */
+size_t mu_triangle_scratch(const mu_kernel *kernel, size_t m, size_t k, unsigned lanes);
 size_t mu_apply_scratch(const mu_kernel *kernel, size_t m, unsigned lanes);
 
 #endif

@@ -18,18 +18,16 @@ enum {
 
 /* ---- blocks ---- */
 
-/* Two short ones: a panel of the left operand then stays in the nearest cache while the right
- * one passes by, and results are written and read again half as often. */
-static size_t long_block(const mu_kernel *kernel, size_t k)
-{
-    return mu_min_size(k, 2 * mu_block_of(k, kernel->kc));
-}
-
-/* Short sums keep short blocks: columns are shared among processes by the block. A long block
- * is, bit for bit, its halves as two short ones. */
 size_t mu_block_columns(const mu_kernel *kernel, size_t k)
 {
-    return k < 4 * kernel->kc ? mu_block_of(k, kernel->kc) : long_block(kernel, k);
+    return mu_block_of(k, kernel->kc);
+}
+
+/* Two of those at once: a panel of the left operand then stays in the nearest cache while the
+ * right one passes by, and results are written and read again half as often. Bits are the same. */
+static size_t long_block(const mu_kernel *kernel, size_t k)
+{
+    return mu_min_size(k, 2 * mu_block_columns(kernel, k));
 }
 
 /* ---- strips ---- */
@@ -107,28 +105,19 @@ static size_t blocks_within(const mu_product *p, size_t lanes, size_t width, siz
 }
 
 /* Enough for a left operand that is packed whole, and so for the last lanes of a plain one. */
-static size_t scratch_of(const mu_kernel *kernel, size_t m, size_t k, size_t block, unsigned lanes)
+size_t mu_triangle_scratch(const mu_kernel *kernel, size_t m, size_t k, unsigned lanes)
 {
-    mu_product p = {.kernel = kernel, .bytes = muonium_dtype_size(kernel->type), .kc = block};
-    size_t mr = kernel->mr, nr = kernel->nr, blocks = mu_ceil_div(k, block);
+    mu_product p = {
+        .kernel = kernel, .bytes = muonium_dtype_size(kernel->type), .kc = long_block(kernel, k)};
+    size_t mr = kernel->mr, nr = kernel->nr, blocks = mu_ceil_div(k, p.kc);
     size_t strip = square_of(kernel, m);
     size_t left = blocks_within(&p, m, mr, LEFT_AT_ONCE, blocks);
     size_t right = blocks_within(&p, strip, nr, STRIP_AT_ONCE, blocks);
     return mu_packed_bytes(&p, m, mr, left) + lanes * mu_packed_bytes(&p, strip, nr, right);
 }
 
-size_t mu_gram_scratch(const mu_kernel *kernel, size_t m, size_t n, unsigned lanes)
-{
-    return scratch_of(kernel, m, n, mu_block_columns(kernel, n), lanes);
-}
-
-size_t mu_symmul_scratch(const mu_kernel *kernel, size_t m, unsigned lanes)
-{
-    return scratch_of(kernel, m, m, long_block(kernel, m), lanes);
-}
-
 /* Plain operands are read where they lie, but for the lanes of a last panel that is not whole. */
-static void multiply(const mu_matmul *with, size_t m, size_t k, size_t block, const mu_lanes *a,
+static void multiply(const mu_matmul *with, size_t m, size_t k, const mu_lanes *a,
                      const mu_lanes *b, void *c, size_t ldc, const mu_epilogue *finish, bool last)
 {
     const mu_kernel *kernel = with->kernel;
@@ -138,7 +127,8 @@ static void multiply(const mu_matmul *with, size_t m, size_t k, size_t block, co
     triangle t = {.p = {.kernel = kernel,
                         .bytes = muonium_dtype_size(kernel->type),
                         .k = k,
-                        .kc = block,
+                        .sum = mu_block_columns(kernel, k),
+                        .kc = long_block(kernel, k),
                         .a = {*a, m, mr, kernel->pack_a, with->scratch, a_plain ? m / mr * mr : 0},
                         .b = {*b, m, nr, kernel->pack_b, NULL, b_plain ? m / nr * nr : 0},
                         .c = c,
@@ -178,7 +168,7 @@ void mu_gram(const mu_matmul *with, size_t m, size_t n, const mu_operand *x, voi
     }
     mu_lanes rows = mu_rows_as_lanes(x);
     mu_epilogue nothing = {.scale = 1};
-    multiply(with, m, n, mu_block_columns(with->kernel, n), &rows, &rows, c, ldc, &nothing, false);
+    multiply(with, m, n, &rows, &rows, c, ldc, &nothing, false);
 }
 
 /* A number times a matrix of the kernel's type; plain without the number. */
@@ -278,5 +268,5 @@ void mu_symmul_finish(const mu_matmul *with, size_t m, const mu_operand *a, cons
         finish_square(kernel, &f, c, ldc, 0, m, 0, m, finish->last);
         return;
     }
-    multiply(with, m, m, long_block(kernel, m), &left, &right, c, ldc, &f, finish->last);
+    multiply(with, m, m, &left, &right, c, ldc, &f, finish->last);
 }

@@ -51,39 +51,37 @@ static inline
     }
 }
 
+static inline __attribute__((always_inline)) void NAME(store_sums)(const int vectors, V sum[MR][2],
+                                                                   T to[MR][NR])
+{
+#pragma GCC unroll 16
+    for (int i = 0; i < MR; i++) {
+#pragma GCC unroll 2
+        for (int j = 0; j < vectors; j++) {
+            VEC(store)(&to[i][j * VL], sum[i][j]);
+        }
+    }
+}
+
+/* `two`, a constant, is whether there are two blocks: k > block. */
 static inline __attribute__((always_inline)) void NAME(tile_of)(
-    const int vectors, const bool halves, size_t k, const T *a, ptrdiff_t a_row, ptrdiff_t a_step,
-    const T *b, ptrdiff_t b_step, T *restrict c, ptrdiff_t ldc, size_t rows, size_t cols,
-    bool accumulate)
+    const int vectors, const bool two, size_t k, size_t block, const T *a, ptrdiff_t a_row,
+    ptrdiff_t a_step, const T *b, ptrdiff_t b_step, T *restrict c, ptrdiff_t ldc, size_t rows,
+    size_t cols, bool accumulate)
 {
     V sum[MR][2];
+    _Alignas(MU_ALIGNMENT) T first[MR][NR];
     /* The tile of C arrives while the sum is being formed. */
     for (size_t i = 0; i < rows; i++) {
         __builtin_prefetch(c + (ptrdiff_t)i * ldc, 1);
         __builtin_prefetch(c + (ptrdiff_t)i * ldc + (NR - 1), 1);
     }
-    if (halves) {
-        _Alignas(MU_ALIGNMENT) T half[MR][NR];
-        size_t first = MU_FIRST_HALF(k);
-        NAME(add_steps)(vectors, first, &a, a_row, a_step, &b, b_step, sum);
-#pragma GCC unroll 16
-        for (int i = 0; i < MR; i++) {
-#pragma GCC unroll 2
-            for (int j = 0; j < vectors; j++) {
-                VEC(store)(&half[i][j * VL], sum[i][j]);
-            }
-        }
-        NAME(add_steps)(vectors, k - first, &a, a_row, a_step, &b, b_step, sum);
-#pragma GCC unroll 16
-        for (int i = 0; i < MR; i++) {
-#pragma GCC unroll 2
-            for (int j = 0; j < vectors; j++) {
-                sum[i][j] = VEC(add)(VEC(load)(&half[i][j * VL]), sum[i][j]);
-            }
-        }
-    } else {
-        NAME(add_steps)(vectors, k, &a, a_row, a_step, &b, b_step, sum);
+    if (two) {
+        NAME(add_steps)(vectors, block, &a, a_row, a_step, &b, b_step, sum);
+        NAME(store_sums)(vectors, sum, first);
+        k -= block;
     }
+    NAME(add_steps)(vectors, k, &a, a_row, a_step, &b, b_step, sum);
     if (cols == (size_t)(vectors * VL)) {
 #pragma GCC unroll 16
         for (int i = 0; i < MR; i++) {
@@ -93,50 +91,56 @@ static inline __attribute__((always_inline)) void NAME(tile_of)(
 #pragma GCC unroll 2
             for (int j = 0; j < vectors; j++) {
                 T *to = c + i * ldc + j * VL;
-                VEC(store)(to, accumulate ? VEC(add)(VEC(load)(to), sum[i][j]) : sum[i][j]);
+                V before = two ? VEC(load)(&first[i][j * VL]) : VEC(zero)();
+                if (accumulate) {
+                    before = two ? VEC(add)(VEC(load)(to), before) : VEC(load)(to);
+                }
+                VEC(store)(to, two || accumulate ? VEC(add)(before, sum[i][j]) : sum[i][j]);
             }
         }
         return;
     }
     _Alignas(MU_ALIGNMENT) T edge[MR][NR];
-#pragma GCC unroll 16
-    for (int i = 0; i < MR; i++) {
-#pragma GCC unroll 2
-        for (int j = 0; j < vectors; j++) {
-            VEC(store)(&edge[i][j * VL], sum[i][j]);
-        }
-    }
+    NAME(store_sums)(vectors, sum, edge);
     for (size_t i = 0; i < rows; i++) {
         for (size_t j = 0; j < cols; j++) {
             T *to = c + (ptrdiff_t)i * ldc + (ptrdiff_t)j;
-            *to = accumulate ? *to + edge[i][j] : edge[i][j];
+            if (two) {
+                *to = accumulate ? *to + first[i][j] : first[i][j];
+            }
+            *to = two || accumulate ? *to + edge[i][j] : edge[i][j];
         }
     }
 }
 
 /* Strides that are constants save registers. */
-static inline __attribute__((always_inline)) void NAME(tile_at)(
-    const bool halves, size_t k, const void *a, ptrdiff_t a_row, ptrdiff_t a_step, const void *b,
-    ptrdiff_t b_step, void *c, ptrdiff_t ldc, size_t rows, size_t cols, bool accumulate)
+static inline
+    __attribute__((always_inline)) void NAME(tile_at)(const bool two, size_t k, size_t block,
+                                                      const void *a, ptrdiff_t a_row,
+                                                      ptrdiff_t a_step, const void *b,
+                                                      ptrdiff_t b_step, void *c, ptrdiff_t ldc,
+                                                      size_t rows, size_t cols, bool accumulate)
 {
     if (cols <= VL) {
-        NAME(tile_of)(1, halves, k, a, a_row, a_step, b, b_step, c, ldc, rows, cols, accumulate);
+        NAME(tile_of)(1, two, k, block, a, a_row, a_step, b, b_step, c, ldc, rows, cols,
+                      accumulate);
     } else if (b_step == NR && a_step == MR && a_row == 1) {
-        NAME(tile_of)(2, halves, k, a, 1, MR, b, NR, c, ldc, rows, cols, accumulate);
+        NAME(tile_of)(2, two, k, block, a, 1, MR, b, NR, c, ldc, rows, cols, accumulate);
     } else if (b_step == NR && a_step == 1) {
-        NAME(tile_of)(2, halves, k, a, a_row, 1, b, NR, c, ldc, rows, cols, accumulate);
+        NAME(tile_of)(2, two, k, block, a, a_row, 1, b, NR, c, ldc, rows, cols, accumulate);
     } else {
-        NAME(tile_of)(2, halves, k, a, a_row, a_step, b, b_step, c, ldc, rows, cols, accumulate);
+        NAME(tile_of)(2, two, k, block, a, a_row, a_step, b, b_step, c, ldc, rows, cols,
+                      accumulate);
     }
 }
 
-static void NAME(tile)(size_t k, const void *a, ptrdiff_t a_row, ptrdiff_t a_step, const void *b,
-                       ptrdiff_t b_step, void *c, ptrdiff_t ldc, size_t rows, size_t cols,
-                       bool accumulate)
+static void NAME(tile)(size_t k, size_t block, const void *a, ptrdiff_t a_row, ptrdiff_t a_step,
+                       const void *b, ptrdiff_t b_step, void *c, ptrdiff_t ldc, size_t rows,
+                       size_t cols, bool accumulate)
 {
-    if (k > KC) {
-        NAME(tile_at)(true, k, a, a_row, a_step, b, b_step, c, ldc, rows, cols, accumulate);
+    if (k > block) {
+        NAME(tile_at)(true, k, block, a, a_row, a_step, b, b_step, c, ldc, rows, cols, accumulate);
     } else {
-        NAME(tile_at)(false, k, a, a_row, a_step, b, b_step, c, ldc, rows, cols, accumulate);
+        NAME(tile_at)(false, k, block, a, a_row, a_step, b, b_step, c, ldc, rows, cols, accumulate);
     }
 }
