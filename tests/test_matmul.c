@@ -9,8 +9,8 @@
 #include "every_kernel.h"
 
 #include <math.h>
+#include <string.h>
 
-#include "matmul/blas.h"
 #include "matmul/matmul.h"
 #include "matrix.h"
 
@@ -450,7 +450,12 @@ static void test_blocks_add_up(void **state)
     kind k = {.kernel = kernel, .dtype = kernel->type, .plain = true};
     size_t element = muonium_dtype_size(kernel->type);
     enum { M = 37 };
-    for (size_t l = 0; l < sizeof columns / sizeof columns[0] && !mu_blas_selected(); l++) {
+    muonium_cpu_info info;
+    assert_ok(muonium_cpu(&info));
+    if (strcmp(info.isa, "blas") == 0) {
+        skip(); /* a library's sums are its own */
+    }
+    for (size_t l = 0; l < sizeof columns / sizeof columns[0]; l++) {
         size_t n = columns[l], block = mu_block_columns(kernel, n);
         test_matrix x = test_matrix_new(kernel->type, M, n, (ptrdiff_t)n + 3, 1, false);
         test_matrix whole = test_matrix_new(kernel->type, M, M, M, 1, false);
