@@ -66,8 +66,8 @@ void mu_apply(const mu_matmul *with, size_t m, size_t n, const mu_operand *a, co
         .p = {.kernel = kernel,
               .bytes = muonium_dtype_size(kernel->type),
               .k = m,
-              .sum = mu_block_of(m, kernel->kc),
-              .kc = mu_block_of(m, kernel->kc),
+              .sum = mu_block_columns(kernel, m),
+              .kc = mu_block_columns(kernel, m),
               .a = {*left, rows, mr, kernel->pack_a, NULL, plain ? rows / mr * mr : 0},
               .b = {*right, cols, nr, kernel->pack_b, NULL, plain ? cols / nr * nr : 0},
               .c = y,
@@ -92,7 +92,7 @@ void mu_apply(const mu_matmul *with, size_t m, size_t n, const mu_operand *a, co
 
 size_t mu_apply_scratch(const mu_kernel *kernel, size_t m, unsigned lanes)
 {
-    mu_product p = {.bytes = muonium_dtype_size(kernel->type), .kc = mu_block_of(m, kernel->kc)};
+    mu_product p = {.bytes = muonium_dtype_size(kernel->type), .kc = mu_block_columns(kernel, m)};
     size_t blocks = mu_ceil_div(m, p.kc);
     /* A on either side: whole panels of one may be more lanes than those of the other. */
     size_t left = mu_packed_bytes(&p, m, kernel->mr, blocks);

@@ -39,9 +39,10 @@ size_t mu_group_of(const mu_kernel *kernel)
     return half % kernel->mr == 0 && half % kernel->nr == 0 ? half : MU_BLOCK;
 }
 
-size_t mu_block_of(size_t k, size_t most)
+size_t mu_block_columns(const mu_kernel *kernel, size_t k)
 {
-    return mu_min_size(k, mu_round_up(mu_ceil_div(k, mu_ceil_div(k, most)), MU_STEPS));
+    size_t even = mu_ceil_div(k, mu_ceil_div(k, kernel->kc));
+    return mu_min_size(k, mu_round_up(even, MU_STEPS));
 }
 
 static size_t steps_of(const mu_product *p, size_t block)

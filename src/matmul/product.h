@@ -59,10 +59,6 @@ mu_lanes mu_cols_as_lanes(const mu_operand *o);
 /* Lanes packed at a time, and rows of small squares: whole panels of either side. */
 size_t mu_group_of(const mu_kernel *kernel);
 
-/* The length of blocks, all but the last alike, into which sums of length k are cut so that
- * none is longer than `most`, a length that tiles like. */
-size_t mu_block_of(size_t k, size_t most);
-
 /* Bytes of `blocks` blocks of a packed side. */
 size_t mu_packed_bytes(const mu_product *p, size_t lanes, size_t width, size_t blocks);
 

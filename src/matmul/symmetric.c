@@ -16,21 +16,14 @@ enum {
     STRIP_AT_ONCE = 288 << 10 /* the same of a strip: what fits into one thread's own */
 };
 
-/* ---- blocks ---- */
+/* ---- strips ---- */
 
-size_t mu_block_columns(const mu_kernel *kernel, size_t k)
-{
-    return mu_block_of(k, kernel->kc);
-}
-
-/* Two of those at once: a panel of the left operand then stays in the nearest cache while the
+/* Two blocks of k at once: a panel of the left operand then stays in the nearest cache while the
  * right one passes by, and results are written and read again half as often. Bits are the same. */
 static size_t long_block(const mu_kernel *kernel, size_t k)
 {
     return mu_min_size(k, 2 * mu_block_columns(kernel, k));
 }
-
-/* ---- strips ---- */
 
 typedef struct triangle {
     mu_product p;

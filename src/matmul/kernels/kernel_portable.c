@@ -5,8 +5,6 @@
 #include "matmul/kernels/kernels.h"
 
 #define BY_HAND 0
-#define vf_eights(...) ((void)0)
-#define vd_eights(...) ((void)0)
 #define T float
 #define T_DTYPE MUONIUM_F32
 #define T_BITS 32

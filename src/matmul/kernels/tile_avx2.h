@@ -76,35 +76,23 @@
 
 /* sum = n >= 1 times eight steps of a times b, which move on. `plain` is a constant: steps of a
  * are adjacent and its rows a_row apart, or else it is packed; b is. */
-static inline __attribute__((always_inline)) void vf_eights(const bool plain, size_t n,
-                                                            const float **a, ptrdiff_t a_row,
-                                                            const float **b, vf_t sum[6][2])
-{
-    const float *from_a = *a, *from_b = *b;
-    ptrdiff_t r = a_row * (ptrdiff_t)sizeof **a;
-    if (plain) {
-        MU_TILE_LOOP(MU_TILE_PLAIN, "s", "4", "1");
-    } else {
-        MU_TILE_LOOP(MU_TILE_PACKED, "s", "4", "6");
+#define MU_TILE_EIGHTS(name, T, V, type, size)                                                     \
+    static inline __attribute__((always_inline)) void name(                                        \
+        const bool plain, size_t n, const T **a, ptrdiff_t a_row, const T **b, V sum[6][2])        \
+    {                                                                                              \
+        const T *from_a = *a, *from_b = *b;                                                        \
+        ptrdiff_t r = a_row * (ptrdiff_t)sizeof(T);                                                \
+        if (plain) {                                                                               \
+            MU_TILE_LOOP(MU_TILE_PLAIN, type, size, "1");                                          \
+        } else {                                                                                   \
+            MU_TILE_LOOP(MU_TILE_PACKED, type, size, "6");                                         \
+        }                                                                                          \
+        *a = from_a;                                                                               \
+        *b = from_b;                                                                               \
     }
-    *a = from_a;
-    *b = from_b;
-}
 
-static inline __attribute__((always_inline)) void vd_eights(const bool plain, size_t n,
-                                                            const double **a, ptrdiff_t a_row,
-                                                            const double **b, vd_t sum[6][2])
-{
-    const double *from_a = *a, *from_b = *b;
-    ptrdiff_t r = a_row * (ptrdiff_t)sizeof **a;
-    if (plain) {
-        MU_TILE_LOOP(MU_TILE_PLAIN, "d", "8", "1");
-    } else {
-        MU_TILE_LOOP(MU_TILE_PACKED, "d", "8", "6");
-    }
-    *a = from_a;
-    *b = from_b;
-}
+MU_TILE_EIGHTS(vf_eights, float, vf_t, "s", "4")
+MU_TILE_EIGHTS(vd_eights, double, vd_t, "d", "8")
 
 #pragma GCC diagnostic pop
 

@@ -27,25 +27,27 @@ static inline
                                                         ptrdiff_t a_row, ptrdiff_t a_step,
                                                         const T **b, ptrdiff_t b_step, V sum[MR][2])
 {
-    bool plain = a_step == 1, packed = a_row == 1 && a_step == MR;
-    if (BY_HAND && vectors == 2 && b_step == NR && (plain || packed) && k >= UNROLL) {
-        VEC(eights)(plain, k / UNROLL, a, a_row, b, sum);
-        k %= UNROLL;
-    } else {
 #pragma GCC unroll 16
-        for (int i = 0; i < MR; i++) {
+    for (int i = 0; i < MR; i++) {
 #pragma GCC unroll 2
-            for (int j = 0; j < vectors; j++) {
-                sum[i][j] = VEC(zero)();
-            }
+        for (int j = 0; j < vectors; j++) {
+            sum[i][j] = VEC(zero)();
         }
     }
-    for (; !BY_HAND && k >= UNROLL; k -= UNROLL) {
+#if BY_HAND
+    bool plain = a_step == 1, packed = a_row == 1 && a_step == MR;
+    if (vectors == 2 && b_step == NR && (plain || packed) && k >= UNROLL) {
+        VEC(eights)(plain, k / UNROLL, a, a_row, b, sum);
+        k %= UNROLL;
+    }
+#else
+    for (; k >= UNROLL; k -= UNROLL) {
 #pragma GCC unroll 8
         for (int step = 0; step < UNROLL; step++, *a += a_step, *b += b_step) {
             NAME(add_step)(vectors, *a, a_row, *b, sum);
         }
     }
+#endif
     for (; k > 0; k--, *a += a_step, *b += b_step) {
         NAME(add_step)(vectors, *a, a_row, *b, sum);
     }
