@@ -2,8 +2,13 @@
  * tile_template.h: the tile of kernel_template.h, which includes it and lists the parameters:
  * a rectangle of C in registers, while panels of A and B pass by.
  */
-/* Steps between branches: so few branches that the last one is predicted. */
+/* Steps between branches: so few branches that the last one is predicted. An emulated step is
+ * long, and eight of them unoptimised would outgrow the stack of a thread. */
+#ifdef MU_EMULATE_AVX512
+#define UNROLL 1
+#else
 #define UNROLL MU_STEPS
+#endif
 
 static inline
     __attribute__((always_inline)) void NAME(add_step)(const int vectors, const T *a,
