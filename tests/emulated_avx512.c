@@ -119,8 +119,8 @@ static __m256i _mm512_cvtps_ph(__m512 a, int rounding)
     return _mm256_loadu_si256((const void *)z);
 }
 
-#define mu_kernel_avx512_f32_12x32 mu_kernel_emulated_f32
-#define mu_kernel_avx512_f64_12x16 mu_kernel_emulated_f64
+#define mu_kernel_avx512_f32_8x48 mu_kernel_emulated_f32
+#define mu_kernel_avx512_f64_8x24 mu_kernel_emulated_f64
 #include "matmul/kernels/kernel_avx512.c"
 
 #endif

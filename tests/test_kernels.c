@@ -12,7 +12,7 @@
 static const size_t tile_lengths[] = {0, 1, 2, 5, 8, 67, 200, 201, 230, 400};
 enum { TILE_LENGTHS = sizeof tile_lengths / sizeof tile_lengths[0], LONGEST = 256 };
 enum { BLOCK = 200 };     /* a tile of more is two */
-enum { MOST_LANES = 32 }; /* of any kernel's mr and nr */
+enum { MOST_LANES = 48 }; /* of any kernel's mr and nr */
 
 /* x * y + sum as the kernel does it: fused, except in portable C. Through the type
  * of the kernel: every operation here is exact in double or rounded to f32 once. */
@@ -115,6 +115,7 @@ static void test_tile(void **state)
     test_rng rng = test_rng_start("tile");
     size_t element = muonium_dtype_size(kernel->type);
     static tile_sums sums;
+    assert_true(kernel->mr <= MOST_LANES && kernel->nr <= MOST_LANES);
     for (size_t l = 0; l < 2 * TILE_LENGTHS; l++) {
         bool integers = l % 2 == 0;
         size_t k = tile_lengths[l / 2];
@@ -427,7 +428,7 @@ static void check_finish(const mu_kernel *kernel, size_t rows, size_t cols, bool
             double total = test_matrix_get(&sum_before, i, j),
                    total_got = test_matrix_get(&sum, i, j);
             if (lower && j > i) {
-                size_t vector = kernel->nr / 2;
+                size_t vector = kernel->vector;
                 assert_true(j < (i / vector + 1) * vector || (got == was && total_got == total));
                 continue;
             }

@@ -98,6 +98,7 @@ typedef struct mu_kernel {
     mu_isa isa;
     muonium_dtype type; /* T: MUONIUM_F32 or MUONIUM_F64 */
     size_t mr, nr, kc;
+    size_t vector; /* of nr columns, as many are computed at a time */
 
     /* c (rows x cols, ldc elements apart, unit column stride) = [c +] sum over k of
      * a * b: if k is longer than `block`, in two blocks, the first that long. rows <= mr and

@@ -157,8 +157,7 @@ static void multiply_tile(const tiles *t, const panels *a, size_t i, const panel
     size_t rows = mu_min_size(kernel->mr, t->i_end - i);
     size_t cols = mu_min_size(kernel->nr, t->j_end - j);
     if (t->lower) { /* as many whole vectors as reach the diagonal */
-        size_t vector = kernel->nr / 2;
-        cols = mu_min_size(cols, i + rows - j <= vector ? vector : kernel->nr);
+        cols = mu_min_size(cols, mu_round_up(i + rows - j, kernel->vector));
     }
     kernel->tile(t->steps, p->sum, a->data, a->lane, a->step, b->data, b->step,
                  p->c + (i * p->ldc + j) * p->bytes, (ptrdiff_t)p->ldc, rows, cols, t->block > 0);

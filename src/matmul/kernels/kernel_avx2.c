@@ -14,6 +14,8 @@
 #define VEC(op) vf_##op
 #define VL 8
 #define MR 6
+#define NV 2
+#define UNROLL MU_STEPS
 #define KC 256
 #define NAME(f) f##_f32
 #include "matmul/kernels/kernel_template.h"
@@ -25,6 +27,8 @@ const mu_kernel mu_kernel_avx2_f32_6x16 = MU_KERNEL(MU_ISA_AVX2, "avx2_f32_6x16"
 #undef VEC
 #undef VL
 #undef MR
+#undef NV
+#undef UNROLL
 #undef KC
 #undef NAME
 
@@ -34,6 +38,8 @@ const mu_kernel mu_kernel_avx2_f32_6x16 = MU_KERNEL(MU_ISA_AVX2, "avx2_f32_6x16"
 #define VEC(op) vd_##op
 #define VL 4
 #define MR 6
+#define NV 2
+#define UNROLL MU_STEPS
 #define KC 256
 #define NAME(f) f##_f64
 #include "matmul/kernels/kernel_template.h"

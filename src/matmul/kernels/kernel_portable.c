@@ -11,6 +11,8 @@
 #define VEC(op) vf_##op
 #define VL 4
 #define MR 4
+#define NV 2
+#define UNROLL MU_STEPS
 #define KC 256
 #define NAME(f) f##_f32
 #include "matmul/kernels/kernel_template.h"
@@ -22,6 +24,8 @@ const mu_kernel mu_kernel_portable_f32_4x8 = MU_KERNEL(MU_ISA_PORTABLE, "portabl
 #undef VEC
 #undef VL
 #undef MR
+#undef NV
+#undef UNROLL
 #undef KC
 #undef NAME
 
@@ -31,6 +35,8 @@ const mu_kernel mu_kernel_portable_f32_4x8 = MU_KERNEL(MU_ISA_PORTABLE, "portabl
 #define VEC(op) vd_##op
 #define VL 2
 #define MR 4
+#define NV 2
+#define UNROLL MU_STEPS
 #define KC 256
 #define NAME(f) f##_f64
 #include "matmul/kernels/kernel_template.h"

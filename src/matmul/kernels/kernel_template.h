@@ -10,8 +10,10 @@
  *                 fma(a, b, c) = a*b + c, transpose(VL vectors),
  *                 widen(dtype, source) and, for f32, narrow(vector, half dtype, target)
  *   VL            elements of T per vector
- *   BY_HAND       1 if the vocabulary has eights, the loop of a tile (see tile_avx2.h), too
- *   MR            rows of a tile; NR = 2*VL columns
+ *   BY_HAND       1 if the vocabulary has eights, the loop of a tile (see tile_avx2.h), too;
+ *                 UNROLL is then 8
+ *   MR, NV        rows of a tile, and vectors in each, 2 or 3: NR = NV*VL columns
+ *   UNROLL        steps of a tile between branches: as many as the compiler bears, 1 or more
  *   KC            longest block of k
  *   NAME(f)       f with the suffix of this instantiation
  *
@@ -24,7 +26,7 @@
 #include "matmul/kernel.h"
 
 #define V VEC(t)
-#define NR (2 * VL)
+#define NR (NV * VL)
 
 _Static_assert(MU_BLOCK % MR == 0 && MU_BLOCK % NR == 0, "tiles must end with their block");
 _Static_assert(MR <= NR, "a staging buffer for NR lanes serves MR lanes");
@@ -250,14 +252,14 @@ static inline __attribute__((always_inline)) void NAME(pack_adjacent)(
  * vectors spill into the first lanes of the next step, which are written after
  * them, so only the very last step must be stored exactly. Lanes are a block long, too
  * short for the hardware to see them coming: where they are `distant`, a constant too,
- * those of the next panel are asked for. */
+ * those of the next panel are asked for. `full`, the third constant: lanes == width. */
 static inline __attribute__((always_inline)) void NAME(pack_across)(
-    const size_t width, const bool distant, const T *restrict from, const T *restrict other,
-    ptrdiff_t lane_stride, T scale, T other_scale, size_t lanes, size_t steps, T *restrict packed)
+    const size_t width, const bool distant, const bool full, const T *restrict from,
+    const T *restrict other, ptrdiff_t lane_stride, T scale, T other_scale, size_t lanes,
+    size_t steps, T *restrict packed)
 {
-    size_t s = 0;
+    size_t s = 0, whole = steps / VL * VL, present = full ? width : lanes;
     V factor = VEC(set1)(scale), other_factor = VEC(set1)(other_scale);
-    size_t whole = lanes == width ? steps / VL * VL : 0;
     for (; s < whole; s += VL) {
 #pragma GCC unroll 4
         for (size_t groups = (width + VL - 1) / VL; groups > 0; groups--) {
@@ -265,7 +267,7 @@ static inline __attribute__((always_inline)) void NAME(pack_across)(
             V square[VL];
 #pragma GCC unroll 16
             for (size_t l = 0; l < VL; l++) {
-                if (group + l < width) {
+                if (group + l < present) {
                     ptrdiff_t at = (ptrdiff_t)(group + l) * lane_stride + (ptrdiff_t)s;
                     ptrdiff_t next = at + (ptrdiff_t)width * lane_stride;
                     if (distant) {
@@ -283,7 +285,9 @@ static inline __attribute__((always_inline)) void NAME(pack_across)(
                     square[l] = VEC(zero)();
                 }
             }
-            VEC(transpose)(square);
+            if (full || group < present) {
+                VEC(transpose)(square);
+            }
             T *to = packed + s * width + group;
             if (group + VL <= width || s + VL < steps) {
 #pragma GCC unroll 16
@@ -314,6 +318,24 @@ static inline __attribute__((always_inline)) void NAME(pack_across)(
     }
 }
 
+static inline __attribute__((always_inline)) void NAME(pack_rows)(const size_t width, bool distant,
+                                                                  const T *from, const T *other,
+                                                                  ptrdiff_t lane_stride, T scale,
+                                                                  T other_scale, size_t lanes,
+                                                                  size_t steps, T *packed)
+{
+    if (lanes < width) {
+        NAME(pack_across)(width, false, false, from, other, lane_stride, scale, other_scale, lanes,
+                          steps, packed);
+    } else if (distant) {
+        NAME(pack_across)(width, true, true, from, other, lane_stride, scale, other_scale, lanes,
+                          steps, packed);
+    } else {
+        NAME(pack_across)(width, false, true, from, other, lane_stride, scale, other_scale, lanes,
+                          steps, packed);
+    }
+}
+
 /* Any strides and types: convert STAGE steps of a panel at a time into a small block of
  * type T in which steps are adjacent, then as above. */
 static inline
@@ -330,8 +352,8 @@ static inline
             NAME(load_row)(from + (ptrdiff_t)l * source->lane_stride * bytes, source->dtype,
                            source->step_stride, part, stage + l * STAGE);
         }
-        NAME(pack_across)(width, false, stage, NULL, STAGE, (T)source->scale, 0, lanes, part,
-                          packed + s0 * width);
+        NAME(pack_rows)(width, false, stage, NULL, STAGE, (T)source->scale, 0, lanes, part,
+                        packed + s0 * width);
     }
 }
 
@@ -391,12 +413,9 @@ static inline
                 NAME(pack_adjacent)(width, from + at, other ? other + at : NULL,
                                     source->step_stride, scale, other_scale, here, lanes - lane,
                                     part, s + part < steps, to);
-            } else if (source->dtype == T_DTYPE && source->step_stride == 1 && source->distant) {
-                NAME(pack_across)(width, true, from + at, other ? other + at : NULL,
-                                  source->lane_stride, scale, other_scale, here, part, to);
             } else if (source->dtype == T_DTYPE && source->step_stride == 1) {
-                NAME(pack_across)(width, false, from + at, other ? other + at : NULL,
-                                  source->lane_stride, scale, other_scale, here, part, to);
+                NAME(pack_rows)(width, source->distant, from + at, other ? other + at : NULL,
+                                source->lane_stride, scale, other_scale, here, part, to);
             } else {
                 mu_lanes rest = *source;
                 rest.data =

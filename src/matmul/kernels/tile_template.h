@@ -2,46 +2,42 @@
  * tile_template.h: the tile of kernel_template.h, which includes it and lists the parameters:
  * a rectangle of C in registers, while panels of A and B pass by.
  */
-/* Steps between branches: so few branches that the last one is predicted. An emulated step is
- * long, and eight of them unoptimised would outgrow the stack of a thread. */
-#ifdef MU_EMULATE_AVX512
-#define UNROLL 1
-#else
-#define UNROLL MU_STEPS
-#endif
-
 static inline
     __attribute__((always_inline)) void NAME(add_step)(const int vectors, const T *a,
-                                                       ptrdiff_t a_row, const T *b, V sum[MR][2])
+                                                       ptrdiff_t a_row, const T *b, V sum[MR][NV])
 {
-    V left = VEC(load)(b), right = vectors == 2 ? VEC(load)(b + VL) : left;
+    V columns[NV];
+#pragma GCC unroll 4
+    for (int j = 0; j < vectors; j++) {
+        columns[j] = VEC(load)(b + j * VL);
+    }
 #pragma GCC unroll 16
     for (int i = 0; i < MR; i++) {
         V row = VEC(set1)(a[i * a_row]);
-        sum[i][0] = VEC(fma)(row, left, sum[i][0]);
-        if (vectors == 2) {
-            sum[i][1] = VEC(fma)(row, right, sum[i][1]);
+#pragma GCC unroll 4
+        for (int j = 0; j < vectors; j++) {
+            sum[i][j] = VEC(fma)(row, columns[j], sum[i][j]);
         }
     }
 }
 
-/* The products of k steps, added up from zero; a and b move on. `vectors` is a constant, 1 or
- * 2, at all call sites: columns beyond the first vector are not computed when none is wanted. */
-static inline
-    __attribute__((always_inline)) void NAME(add_steps)(const int vectors, size_t k, const T **a,
-                                                        ptrdiff_t a_row, ptrdiff_t a_step,
-                                                        const T **b, ptrdiff_t b_step, V sum[MR][2])
+/* The products of k steps, added up from zero; a and b move on. `vectors` is a constant, 1 to
+ * NV, at all call sites: columns beyond the last wanted vector are not computed. */
+static inline __attribute__((always_inline)) void NAME(add_steps)(const int vectors, size_t k,
+                                                                  const T **a, ptrdiff_t a_row,
+                                                                  ptrdiff_t a_step, const T **b,
+                                                                  ptrdiff_t b_step, V sum[MR][NV])
 {
 #pragma GCC unroll 16
     for (int i = 0; i < MR; i++) {
-#pragma GCC unroll 2
+#pragma GCC unroll 4
         for (int j = 0; j < vectors; j++) {
             sum[i][j] = VEC(zero)();
         }
     }
 #if BY_HAND
     bool plain = a_step == 1, packed = a_row == 1 && a_step == MR;
-    if (vectors == 2 && b_step == NR && (plain || packed) && k >= UNROLL) {
+    if (vectors == NV && b_step == NR && (plain || packed) && k >= UNROLL) {
         VEC(eights)(plain, k / UNROLL, a, a_row, b, sum);
         k %= UNROLL;
     }
@@ -58,12 +54,12 @@ static inline
     }
 }
 
-static inline __attribute__((always_inline)) void NAME(store_sums)(const int vectors, V sum[MR][2],
+static inline __attribute__((always_inline)) void NAME(store_sums)(const int vectors, V sum[MR][NV],
                                                                    T to[MR][NR])
 {
 #pragma GCC unroll 16
     for (int i = 0; i < MR; i++) {
-#pragma GCC unroll 2
+#pragma GCC unroll 4
         for (int j = 0; j < vectors; j++) {
             VEC(store)(&to[i][j * VL], sum[i][j]);
         }
@@ -76,12 +72,14 @@ static inline __attribute__((always_inline)) void NAME(tile_of)(
     ptrdiff_t a_step, const T *b, ptrdiff_t b_step, T *restrict c, ptrdiff_t ldc, size_t rows,
     size_t cols, bool accumulate)
 {
-    V sum[MR][2];
+    V sum[MR][NV];
     _Alignas(MU_ALIGNMENT) T first[MR][NR];
     /* The tile of C arrives while the sum is being formed. */
     for (size_t i = 0; i < rows; i++) {
-        __builtin_prefetch(c + (ptrdiff_t)i * ldc, 1);
-        __builtin_prefetch(c + (ptrdiff_t)i * ldc + (NR - 1), 1);
+#pragma GCC unroll 4
+        for (size_t j = 0; j < NR; j += MU_ALIGNMENT / sizeof(T)) {
+            __builtin_prefetch(c + (ptrdiff_t)i * ldc + (ptrdiff_t)j, 1);
+        }
     }
     if (two) {
         NAME(add_steps)(vectors, block, &a, a_row, a_step, &b, b_step, sum);
@@ -95,7 +93,7 @@ static inline __attribute__((always_inline)) void NAME(tile_of)(
             if ((size_t)i == rows) {
                 break;
             }
-#pragma GCC unroll 2
+#pragma GCC unroll 4
             for (int j = 0; j < vectors; j++) {
                 T *to = c + i * ldc + j * VL;
                 V before = two ? VEC(load)(&first[i][j * VL]) : VEC(zero)();
@@ -131,12 +129,17 @@ static inline
     if (cols <= VL) {
         NAME(tile_of)(1, two, k, block, a, a_row, a_step, b, b_step, c, ldc, rows, cols,
                       accumulate);
-    } else if (b_step == NR && a_step == MR && a_row == 1) {
-        NAME(tile_of)(2, two, k, block, a, 1, MR, b, NR, c, ldc, rows, cols, accumulate);
-    } else if (b_step == NR && a_step == 1) {
-        NAME(tile_of)(2, two, k, block, a, a_row, 1, b, NR, c, ldc, rows, cols, accumulate);
-    } else {
+#if NV == 3
+    } else if (cols <= 2 * VL) {
         NAME(tile_of)(2, two, k, block, a, a_row, a_step, b, b_step, c, ldc, rows, cols,
+                      accumulate);
+#endif
+    } else if (b_step == NR && a_step == MR && a_row == 1) {
+        NAME(tile_of)(NV, two, k, block, a, 1, MR, b, NR, c, ldc, rows, cols, accumulate);
+    } else if (b_step == NR && a_step == 1) {
+        NAME(tile_of)(NV, two, k, block, a, a_row, 1, b, NR, c, ldc, rows, cols, accumulate);
+    } else {
+        NAME(tile_of)(NV, two, k, block, a, a_row, a_step, b, b_step, c, ldc, rows, cols,
                       accumulate);
     }
 }
