@@ -18,6 +18,7 @@ typedef struct application {
     mu_product p;
     bool tall;          /* X is the left operand, its strips are of rows */
     size_t strips;      /* how many */
+    size_t unit;        /* lanes of X that strips have whole numbers of, but for the last */
     size_t strip_bytes; /* private packed memory per lane */
 } application;
 
@@ -26,9 +27,9 @@ static void strip_task(void *context, size_t index, unsigned lane)
     const application *a = context;
     const mu_product *p = &a->p;
     const mu_side *x = a->tall ? &p->a : &p->b;
-    size_t panels = mu_ceil_div(x->lanes, x->width), blocks = mu_ceil_div(p->k, p->kc);
-    size_t first = index * panels / a->strips * x->width;
-    size_t end = mu_min_size((index + 1) * panels / a->strips * x->width, x->lanes);
+    size_t units = mu_ceil_div(x->lanes, a->unit), blocks = mu_ceil_div(p->k, p->kc);
+    size_t first = index * units / a->strips * a->unit;
+    size_t end = mu_min_size((index + 1) * units / a->strips * a->unit, x->lanes);
     mu_product own = mu_take_strip(p, !a->tall, first, end, x->packed + lane * a->strip_bytes);
     for (size_t at = 0; at < p->k; at += PART) {
         size_t strip = end - first, part = mu_min_size(PART, p->k - at);
@@ -69,21 +70,23 @@ void mu_apply(const mu_matmul *with, size_t m, size_t n, const mu_operand *a, co
               .sum = mu_block_columns(kernel, m),
               .kc = mu_block_columns(kernel, m),
               .a = {*left, rows, mr, kernel->pack_a, NULL, plain ? rows / mr * mr : 0},
-              .b = {*right, cols, nr, kernel->pack_b, NULL, plain ? cols / nr * nr : 0},
+              .b = {*right, cols, nr, kernel->pack_b, NULL,
+                    plain ? mu_plain_columns(kernel, cols) : 0},
               .c = y,
               .ldc = tall ? col_stride : row_stride},
-        .tall = tall};
+        .tall = tall,
+        .unit = tall ? mr : kernel->vector};
     mu_product *p = &all.p;
     mu_side *whole = tall ? &p->b : &p->a, *strips = tall ? &p->a : &p->b;
-    size_t width = strips->width, panels = mu_ceil_div(n, width);
+    size_t units = mu_ceil_div(n, all.unit);
     p->block_count = mu_ceil_div(m, p->kc);
     whole->packed = with->scratch;
     strips->packed = whole->packed + mu_packed_bytes(p, m, whole->width, p->block_count);
-    all.strip_bytes = mu_packed_bytes(p, STRIP, width, p->block_count);
+    all.strip_bytes = mu_packed_bytes(p, STRIP, strips->width, p->block_count);
     /* As many strips for each thread, none wider than STRIP. */
     size_t lanes = mu_min_size(mu_pool_lanes(), with->lanes);
-    all.strips = mu_min_size(lanes * mu_ceil_div(n, lanes * STRIP), panels);
-    while (mu_ceil_div(panels, all.strips) * width > STRIP) {
+    all.strips = mu_min_size(lanes * mu_ceil_div(n, lanes * STRIP), units);
+    while (mu_ceil_div(units, all.strips) * all.unit > STRIP) {
         all.strips++;
     }
     mu_pack_side(p, whole, with->lanes);

@@ -98,13 +98,17 @@ typedef struct mu_kernel {
     mu_isa isa;
     muonium_dtype type; /* T: MUONIUM_F32 or MUONIUM_F64 */
     size_t mr, nr, kc;
-    size_t vector; /* of nr columns, as many are computed at a time */
+    size_t vector; /* columns of a tile are read and computed so many at a time, 2^i */
+    /* What was measured to be fastest: */
+    size_t plain_right; /* right operands of symmul are read where they lie up to this m, */
+    size_t strip_bytes; /* and above are packed so much at a time: a core's own cache keeps it */
 
     /* c (rows x cols, ldc elements apart, unit column stride) = [c +] sum over k of
      * a * b: if k is longer than `block`, in two blocks, the first that long. rows <= mr and
      * cols <= nr. Without `accumulate` c is not read. a is mr rows by k steps at any strides,
-     * b is k steps by nr adjacent columns: packed panels, with steps mr and nr apart, or
-     * matrices where they lie. All mr rows and nr columns are read. No alignment beyond T's. */
+     * b is k steps by adjacent columns: packed panels, with steps mr and nr apart, or
+     * matrices where they lie. All mr rows are read, and cols columns rounded up to whole
+     * vectors. No alignment beyond T's. */
     void (*tile)(size_t k, size_t block, const void *a, ptrdiff_t a_row, ptrdiff_t a_step,
                  const void *b, ptrdiff_t b_step, void *c, ptrdiff_t ldc, size_t rows, size_t cols,
                  bool accumulate);

@@ -113,8 +113,11 @@ mu_product mu_take_strip(const mu_product *p, bool right, size_t first, size_t e
     mu_product strip = *p;
     mu_side *side = right ? &strip.b : &strip.a;
     side->lanes = end;
-    side->plain = side->plain > first ? side->plain : first;
     side->packed = packed;
+    if (side->plain < end) { /* whole panels from `first` on */
+        size_t plain = side->plain > first ? side->plain - first : 0;
+        side->plain = first + plain / side->width * side->width;
+    }
     pack_lanes(&strip, side, side->plain, end);
     return strip;
 }
@@ -157,7 +160,8 @@ static void multiply_tile(const tiles *t, const panels *a, size_t i, const panel
     size_t rows = mu_min_size(kernel->mr, t->i_end - i);
     size_t cols = mu_min_size(kernel->nr, t->j_end - j);
     if (t->lower) { /* as many whole vectors as reach the diagonal */
-        cols = mu_min_size(cols, mu_round_up(i + rows - j, kernel->vector));
+        size_t within = kernel->vector - 1;
+        cols = mu_min_size(cols, (i + rows - j + within) & ~within);
     }
     kernel->tile(t->steps, p->sum, a->data, a->lane, a->step, b->data, b->step,
                  p->c + (i * p->ldc + j) * p->bytes, (ptrdiff_t)p->ldc, rows, cols, t->block > 0);

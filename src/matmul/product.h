@@ -19,7 +19,7 @@ typedef struct mu_side {
     void (*pack)(const mu_lanes *source, size_t lanes, size_t steps, void *packed,
                  size_t panel_stride);
     char *packed; /* [block of k][panel][step][lane], from lane `plain` on */
-    size_t plain; /* the lanes before, whole panels, are read where they lie, if at all */
+    size_t plain; /* the lanes before, whole panels or all, are read where they lie, if at all */
 } mu_side;
 
 typedef struct mu_product {
@@ -50,6 +50,12 @@ static inline size_t mu_ceil_div(size_t a, size_t b)
 static inline bool mu_is_plain(const mu_kernel *kernel, const mu_lanes *o)
 {
     return o->dtype == kernel->type && o->scale == 1 && !o->other && o->shift == 0;
+}
+
+/* Of so many plain columns, those that tiles can read without reading beyond. */
+static inline size_t mu_plain_columns(const mu_kernel *kernel, size_t columns)
+{
+    return columns % kernel->vector == 0 ? columns : columns / kernel->nr * kernel->nr;
 }
 
 /* The rows of an operand as lanes; its columns as lanes. */

@@ -9,12 +9,9 @@
 #include "matmul/blas.h"
 #include "matmul/product.h"
 
-enum {
-    PLAIN_RIGHT = 256,        /* up to this m a plain right operand is not packed either */
-    LEFT_AT_ONCE = 1 << 20,   /* bytes, or one block of k, of a left operand packed for all threads:
-                                 more drives the rest out of their common cache */
-    STRIP_AT_ONCE = 288 << 10 /* the same of a strip: what fits into one thread's own */
-};
+/* Bytes, or one block of k, of a left operand packed for all threads: more drives the rest out
+ * of their common cache. */
+enum { LEFT_AT_ONCE = 1 << 20 };
 
 /* ---- strips ---- */
 
@@ -105,35 +102,36 @@ size_t mu_triangle_scratch(const mu_kernel *kernel, size_t m, size_t k, unsigned
     size_t mr = kernel->mr, nr = kernel->nr, blocks = mu_ceil_div(k, p.kc);
     size_t strip = square_of(kernel, m);
     size_t left = blocks_within(&p, m, mr, LEFT_AT_ONCE, blocks);
-    size_t right = blocks_within(&p, strip, nr, STRIP_AT_ONCE, blocks);
+    size_t right = blocks_within(&p, strip, nr, kernel->strip_bytes, blocks);
     return mu_packed_bytes(&p, m, mr, left) + lanes * mu_packed_bytes(&p, strip, nr, right);
 }
 
-/* Plain operands are read where they lie, but for the lanes of a last panel that is not whole. */
+/* Plain operands are read where they lie, but for last lanes that tiles would read beyond. */
 static void multiply(const mu_matmul *with, size_t m, size_t k, const mu_lanes *a,
                      const mu_lanes *b, void *c, size_t ldc, const mu_epilogue *finish, bool last)
 {
     const mu_kernel *kernel = with->kernel;
     size_t mr = kernel->mr, nr = kernel->nr;
     bool a_plain = mu_is_plain(kernel, a) && a->step_stride == 1;
-    bool b_plain = m <= PLAIN_RIGHT && mu_is_plain(kernel, b) && b->lane_stride == 1;
-    triangle t = {.p = {.kernel = kernel,
-                        .bytes = muonium_dtype_size(kernel->type),
-                        .k = k,
-                        .sum = mu_block_columns(kernel, k),
-                        .kc = long_block(kernel, k),
-                        .a = {*a, m, mr, kernel->pack_a, with->scratch, a_plain ? m / mr * mr : 0},
-                        .b = {*b, m, nr, kernel->pack_b, NULL, b_plain ? m / nr * nr : 0},
-                        .c = c,
-                        .ldc = ldc},
-                  .finish = *finish,
-                  .last = last,
-                  .square = square_of(kernel, m)};
+    bool b_plain = m <= kernel->plain_right && mu_is_plain(kernel, b) && b->lane_stride == 1;
+    triangle t = {
+        .p = {.kernel = kernel,
+              .bytes = muonium_dtype_size(kernel->type),
+              .k = k,
+              .sum = mu_block_columns(kernel, k),
+              .kc = long_block(kernel, k),
+              .a = {*a, m, mr, kernel->pack_a, with->scratch, a_plain ? m / mr * mr : 0},
+              .b = {*b, m, nr, kernel->pack_b, NULL, b_plain ? mu_plain_columns(kernel, m) : 0},
+              .c = c,
+              .ldc = ldc},
+        .finish = *finish,
+        .last = last,
+        .square = square_of(kernel, m)};
     mu_product *p = &t.p;
     p->a.whole.distant = p->b.whole.distant = m > MU_SMALL;
     size_t blocks = mu_ceil_div(k, p->kc), left = m - p->a.plain;
     size_t at_once = blocks_within(p, left, mr, LEFT_AT_ONCE, blocks);
-    at_once = blocks_within(p, t.square, nr, STRIP_AT_ONCE, at_once);
+    at_once = blocks_within(p, t.square, nr, kernel->strip_bytes, at_once);
     p->b.packed = p->a.packed + mu_packed_bytes(p, left, mr, at_once);
     t.strip_bytes = mu_packed_bytes(p, t.square, nr, at_once);
     t.squares = mu_ceil_div(m, t.square);
@@ -246,7 +244,7 @@ void mu_symmul_finish(const mu_matmul *with, size_t m, const mu_operand *a, cons
     /* B is symmetric: its rows serve as columns, and are packed in longer stretches. */
     mu_lanes left = mu_rows_as_lanes(a), right = mu_rows_as_lanes(b);
     bool by_blas = mu_blas_selected(), shifted = a->shift != 0 || b->shift != 0;
-    bool small = m <= PLAIN_RIGHT && is_single(kernel, a) && is_single(kernel, b);
+    bool small = m <= kernel->plain_right && is_single(kernel, a) && is_single(kernel, b);
     if (!by_blas && small && (finish->may_multiply_out || !shifted)) {
         multiply_out(a, b, &left, &right, &f);
     } else {

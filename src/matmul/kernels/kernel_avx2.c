@@ -7,6 +7,8 @@
 #include "matmul/kernels/tile_avx2.h"
 #include "matmul/kernels/kernels.h"
 
+#define PLAIN_RIGHT 256
+#define STRIP_BYTES (288 << 10)
 #define BY_HAND 1
 #define T float
 #define T_DTYPE MUONIUM_F32

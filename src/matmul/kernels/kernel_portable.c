@@ -4,6 +4,8 @@
 #include "matmul/kernels/vector_portable.h"
 #include "matmul/kernels/kernels.h"
 
+#define PLAIN_RIGHT 256
+#define STRIP_BYTES (288 << 10)
 #define BY_HAND 0
 #define T float
 #define T_DTYPE MUONIUM_F32
