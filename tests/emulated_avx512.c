@@ -27,6 +27,7 @@
 #define _mm512_shuffle_f32x4 simde_mm512_shuffle_f32x4
 #define _mm512_shuffle_f64x2 simde_mm512_shuffle_f64x2
 typedef simde__mmask16 __mmask16;
+typedef simde__mmask8 __mmask8;
 
 static __m512 _mm512_fmadd_ps(__m512 a, __m512 b, __m512 c)
 {

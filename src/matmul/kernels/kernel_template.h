@@ -8,6 +8,7 @@
  *   VEC(op)       the vector vocabulary: VEC(t) the type and, as functions,
  *                 load, store (unaligned), set1, zero, add, mul,
  *                 fma(a, b, c) = a*b + c, transpose(VL vectors),
+ *                 choose(n, a, b), which is n lanes of a and then those of b,
  *                 widen(dtype, source) and, for f32, narrow(vector, half dtype, target)
  *   VL            elements of T per vector
  *   BY_HAND       1 if the vocabulary has eights, the loop of a tile (see tile_avx2.h), too;
@@ -444,7 +445,7 @@ static void NAME(pack_b)(const mu_lanes *source, size_t lanes, size_t steps, voi
     NAME(pack)(NR, source, lanes, steps, packed, panel_stride);
 }
 
-/* ---- mirror ---- */
+/* ---- finish and mirror ---- */
 
 /* Rows of a product with `terms`, a constant, and without or with a sum. Vectors and what is
  * left of them round alike: by multiplications and additions. */
@@ -454,10 +455,12 @@ static inline
                                                           bool lower, const mu_epilogue *f)
 {
     T scale = (T)f->scale, factor[3] = {0, 0, 0}, sum_factor = (T)f->sum_factor;
+    T diagonal[2 * VL] = {0}; /* a vector from VL - i on has the shift in lane i */
+    diagonal[VL] = (T)f->shift;
     for (size_t t = 0; t < terms; t++) {
         factor[t] = (T)f->terms[t].factor;
     }
-    bool accumulate = f->accumulate, changes = terms > 0 || f->scale != 1;
+    bool shifts = lower && f->shift != 0, changes = terms > 0 || f->scale != 1;
     for (size_t i = 0; i < rows; i++) {
         T *restrict c = square + (ptrdiff_t)i * ldc;
         T *restrict sum = f->sum ? (T *)f->sum + (ptrdiff_t)i * f->sum_ld : NULL;
@@ -467,30 +470,36 @@ static inline
         }
         size_t reach = (i / VL + 1) * VL, n = lower && reach < cols ? reach : cols;
         size_t j = 0;
-        for (; changes && j + VL <= n; j += VL) {
-            V value = VEC(mul)(VEC(load)(c + j), VEC(set1)(scale));
+        for (; j + VL <= n; j += VL) {
+            V value = VEC(load)(c + j);
+            if (changes) {
+                value = VEC(mul)(value, VEC(set1)(scale));
 #pragma GCC unroll 4
-            for (size_t t = 0; t < terms; t++) {
-                V more = VEC(mul)(VEC(load)(term[t] + j), VEC(set1)(factor[t]));
-                value = VEC(add)(value, more);
+                for (size_t t = 0; t < terms; t++) {
+                    V more = VEC(mul)(VEC(load)(term[t] + j), VEC(set1)(factor[t]));
+                    value = VEC(add)(value, more);
+                }
+            }
+            if (shifts && i - j < VL) {
+                value = VEC(add)(value, VEC(load)(diagonal + VL - (i - j)));
             }
             VEC(store)(c + j, value);
+            if (sum) {
+                V more = VEC(mul)(value, VEC(set1)(sum_factor));
+                VEC(store)(sum + j, f->accumulate ? VEC(add)(VEC(load)(sum + j), more) : more);
+            }
         }
-        for (; changes && j < n; j++) {
+        for (; j < n; j++) {
             c[j] *= scale;
             for (size_t t = 0; t < terms; t++) {
                 c[j] += term[t][j] * factor[t];
             }
-        }
-        if (lower) {
-            c[i] += (T)f->shift;
-        }
-        for (j = 0; sum && j + VL <= n; j += VL) {
-            V more = VEC(mul)(VEC(load)(c + j), VEC(set1)(sum_factor));
-            VEC(store)(sum + j, accumulate ? VEC(add)(VEC(load)(sum + j), more) : more);
-        }
-        for (; sum && j < n; j++) {
-            sum[j] = accumulate ? sum[j] + c[j] * sum_factor : c[j] * sum_factor;
+            if (shifts && i == j) {
+                c[j] += (T)f->shift;
+            }
+            if (sum) {
+                sum[j] = f->accumulate ? sum[j] + c[j] * sum_factor : c[j] * sum_factor;
+            }
         }
     }
 }
@@ -514,22 +523,32 @@ static void NAME(finish)(void *square, ptrdiff_t ldc, size_t rows, size_t cols, 
     }
 }
 
+/* The square of VL lanes and rows at `down` transposed to `across`; if that is where it lies,
+ * on the diagonal, what is below stays as it is. */
+static inline
+    __attribute__((always_inline)) void NAME(mirror_square)(const T *down, T *across, ptrdiff_t ldc)
+{
+    V square[VL], before[VL];
+    bool diagonal = down == across;
+#pragma GCC unroll 16
+    for (size_t l = 0; l < VL; l++, down += ldc) {
+        before[l] = square[l] = VEC(load)(down);
+    }
+    VEC(transpose)(square);
+#pragma GCC unroll 16
+    for (size_t l = 0; l < VL; l++, across += ldc) {
+        VEC(store)(across, diagonal ? VEC(choose)(l + 1, before[l], square[l]) : square[l]);
+    }
+}
+
 static void NAME(mirror)(void *matrix, ptrdiff_t ldc, size_t i0, size_t i1, size_t j0, size_t j1)
 {
     T *c = matrix;
     for (size_t i = i0; i < i1; i += VL) {
         for (size_t j = j0; j < j1 && j < i + VL; j += VL) {
-            if (i + VL <= i1 && j + VL <= j1 && j + VL <= i) {
-                V square[VL];
-#pragma GCC unroll 16
-                for (size_t l = 0; l < VL; l++) {
-                    square[l] = VEC(load)(c + (ptrdiff_t)(i + l) * ldc + (ptrdiff_t)j);
-                }
-                VEC(transpose)(square);
-#pragma GCC unroll 16
-                for (size_t l = 0; l < VL; l++) {
-                    VEC(store)(c + (ptrdiff_t)(j + l) * ldc + (ptrdiff_t)i, square[l]);
-                }
+            if (i + VL <= i1 && j + VL <= j1 && (j + VL <= i || j == i)) {
+                NAME(mirror_square)(c + (ptrdiff_t)i * ldc + (ptrdiff_t)j,
+                                    c + (ptrdiff_t)j * ldc + (ptrdiff_t)i, ldc);
                 continue;
             }
             for (size_t row = i; row < i + VL && row < i1; row++) {

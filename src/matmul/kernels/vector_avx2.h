@@ -65,6 +65,13 @@ static inline void vf_transpose(vf_t v[8])
     }
 }
 
+static inline vf_t vf_choose(size_t n, vf_t a, vf_t b)
+{
+    __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    __m256i chosen = _mm256_cmpgt_epi32(_mm256_set1_epi32((int)n), lane);
+    return _mm256_blendv_ps(b, a, _mm256_castsi256_ps(chosen));
+}
+
 static inline vf_t vf_widen(muonium_dtype dtype, const void *from)
 {
     if (dtype == MUONIUM_F64) {
@@ -140,6 +147,13 @@ static inline void vd_transpose(vd_t v[4])
     v[1] = _mm256_permute2f128_pd(high01, high23, 0x20);
     v[2] = _mm256_permute2f128_pd(low01, low23, 0x31);
     v[3] = _mm256_permute2f128_pd(high01, high23, 0x31);
+}
+
+static inline vd_t vd_choose(size_t n, vd_t a, vd_t b)
+{
+    __m256i lane = _mm256_setr_epi64x(0, 1, 2, 3);
+    __m256i chosen = _mm256_cmpgt_epi64(_mm256_set1_epi64x((long long)n), lane);
+    return _mm256_blendv_pd(b, a, _mm256_castsi256_pd(chosen));
 }
 
 static inline vd_t vd_widen(muonium_dtype dtype, const void *from)

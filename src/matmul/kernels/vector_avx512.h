@@ -77,6 +77,11 @@ static inline void vf_transpose(vf_t v[16])
     }
 }
 
+static inline vf_t vf_choose(size_t n, vf_t a, vf_t b)
+{
+    return _mm512_mask_mov_ps(b, (__mmask16)((1u << n) - 1), a);
+}
+
 static inline vf_t vf_widen(muonium_dtype dtype, const void *from)
 {
     if (dtype == MUONIUM_F64) {
@@ -159,6 +164,11 @@ static inline void vd_transpose(vd_t v[8])
         v[e + 4] = _mm512_shuffle_f64x2(even01, even23, 0xdd);
         v[e + 6] = _mm512_shuffle_f64x2(odd01, odd23, 0xdd);
     }
+}
+
+static inline vd_t vd_choose(size_t n, vd_t a, vd_t b)
+{
+    return _mm512_mask_mov_pd(b, (__mmask8)((1u << n) - 1), a);
 }
 
 static inline vd_t vd_widen(muonium_dtype dtype, const void *from)

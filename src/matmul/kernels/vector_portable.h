@@ -63,6 +63,12 @@ static inline void vf_transpose(vf_t v[4])
     v[3] = r3;
 }
 
+static inline vf_t vf_choose(size_t n, vf_t a, vf_t b)
+{
+    return (vf_t){n > 0 ? a[0] : b[0], n > 1 ? a[1] : b[1], n > 2 ? a[2] : b[2],
+                  n > 3 ? a[3] : b[3]};
+}
+
 static inline vf_t vf_widen(muonium_dtype dtype, const void *from)
 {
     if (dtype == MUONIUM_F64) {
@@ -132,6 +138,11 @@ static inline void vd_transpose(vd_t v[2])
     vd_t r1 = {v[0][1], v[1][1]};
     v[0] = r0;
     v[1] = r1;
+}
+
+static inline vd_t vd_choose(size_t n, vd_t a, vd_t b)
+{
+    return (vd_t){n > 0 ? a[0] : b[0], n > 1 ? a[1] : b[1]};
 }
 
 static inline vd_t vd_widen(muonium_dtype dtype, const void *from)
