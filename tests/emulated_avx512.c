@@ -53,6 +53,35 @@ static __m512d _mm512_fmadd_pd(__m512d a, __m512d b, __m512d c)
     return _mm512_loadu_pd(z);
 }
 
+static __m256 mu_fmadd_ps(__m256 a, __m256 b, __m256 c)
+{
+    float x[8], y[8], z[8];
+    _mm256_storeu_ps(x, a);
+    _mm256_storeu_ps(y, b);
+    _mm256_storeu_ps(z, c);
+    for (int i = 0; i < 8; i++) {
+        z[i] = fmaf(x[i], y[i], z[i]);
+    }
+    return _mm256_loadu_ps(z);
+}
+
+static __m256d mu_fmadd_pd(__m256d a, __m256d b, __m256d c)
+{
+    double x[4], y[4], z[4];
+    _mm256_storeu_pd(x, a);
+    _mm256_storeu_pd(y, b);
+    _mm256_storeu_pd(z, c);
+    for (int i = 0; i < 4; i++) {
+        z[i] = fma(x[i], y[i], z[i]);
+    }
+    return _mm256_loadu_pd(z);
+}
+
+#undef _mm256_fmadd_ps
+#undef _mm256_fmadd_pd
+#define _mm256_fmadd_ps mu_fmadd_ps
+#define _mm256_fmadd_pd mu_fmadd_pd
+
 static __m256 _mm512_cvtpd_ps(__m512d a)
 {
     double x[8];

@@ -75,7 +75,7 @@ void mu_apply(const mu_matmul *with, size_t m, size_t n, const mu_operand *a, co
               .c = y,
               .ldc = tall ? col_stride : row_stride},
         .tall = tall,
-        .unit = tall ? mr : kernel->vector};
+        .unit = tall ? mr : kernel->grain};
     mu_product *p = &all.p;
     mu_side *whole = tall ? &p->b : &p->a, *strips = tall ? &p->a : &p->b;
     size_t units = mu_ceil_div(n, all.unit);

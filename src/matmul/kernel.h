@@ -98,7 +98,7 @@ typedef struct mu_kernel {
     mu_isa isa;
     muonium_dtype type; /* T: MUONIUM_F32 or MUONIUM_F64 */
     size_t mr, nr, kc;
-    size_t vector; /* columns of a tile are read and computed so many at a time, 2^i */
+    size_t grain; /* columns of a tile are read and computed so many at a time, 2^i */
     /* What was measured to be fastest: */
     size_t plain_right; /* right operands of symmul are read where they lie up to this m, */
     size_t strip_bytes; /* and above are packed so much at a time: a core's own cache keeps it */
@@ -108,7 +108,7 @@ typedef struct mu_kernel {
      * cols <= nr. Without `accumulate` c is not read. a is mr rows by k steps at any strides,
      * b is k steps by adjacent columns: packed panels, with steps mr and nr apart, or
      * matrices where they lie. All mr rows are read, and cols columns rounded up to whole
-     * vectors. No alignment beyond T's. */
+     * grains. No alignment beyond T's. */
     void (*tile)(size_t k, size_t block, const void *a, ptrdiff_t a_row, ptrdiff_t a_step,
                  const void *b, ptrdiff_t b_step, void *c, ptrdiff_t ldc, size_t rows, size_t cols,
                  bool accumulate);
@@ -127,7 +127,7 @@ typedef struct mu_kernel {
 
     /* c (rows x cols, ldc apart), a product that is complete, becomes what `f` says. With
      * `lower` it lies on the diagonal and only what is on and below that counts: beyond it
-     * rows change up to the end of a vector. */
+     * rows may change up to the next multiple of nr columns. */
     void (*finish)(void *c, ptrdiff_t ldc, size_t rows, size_t cols, bool lower,
                    const mu_epilogue *f);
 

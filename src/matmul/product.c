@@ -159,8 +159,8 @@ static void multiply_tile(const tiles *t, const panels *a, size_t i, const panel
     const mu_kernel *kernel = p->kernel;
     size_t rows = mu_min_size(kernel->mr, t->i_end - i);
     size_t cols = mu_min_size(kernel->nr, t->j_end - j);
-    if (t->lower) { /* as many whole vectors as reach the diagonal */
-        size_t within = kernel->vector - 1;
+    if (t->lower) { /* as many whole grains as reach the diagonal */
+        size_t within = kernel->grain - 1;
         cols = mu_min_size(cols, (i + rows - j + within) & ~within);
     }
     kernel->tile(t->steps, p->sum, a->data, a->lane, a->step, b->data, b->step,

@@ -55,7 +55,7 @@ static inline bool mu_is_plain(const mu_kernel *kernel, const mu_lanes *o)
 /* Of so many plain columns, those that tiles can read without reading beyond. */
 static inline size_t mu_plain_columns(const mu_kernel *kernel, size_t columns)
 {
-    return columns % kernel->vector == 0 ? columns : columns / kernel->nr * kernel->nr;
+    return columns % kernel->grain == 0 ? columns : columns / kernel->nr * kernel->nr;
 }
 
 /* The rows of an operand as lanes; its columns as lanes. */

@@ -14,18 +14,33 @@
 #define STRIP_BYTES (400 << 10)
 #define BY_HAND 0
 #define T float
+#define MR 8
+#define UNROLL 1
+
+#define VEC(op) hf_##op
+#define VL 8
+#define NV 1
+#define NAME(f) f##_half_f32
+#include "matmul/kernels/tile_template.h"
+#undef V
+#undef NR
+#undef VEC
+#undef VL
+#undef NV
+#undef NAME
+
+#define HALF_TILE tile_half_f32
 #define T_DTYPE MUONIUM_F32
 #define T_BITS 32
 #define VEC(op) vf_##op
 #define VL 16
-#define MR 8
 #define NV 3
-#define UNROLL 1
 #define KC 256
 #define NAME(f) f##_f32
 #include "matmul/kernels/kernel_template.h"
 const mu_kernel mu_kernel_avx512_f32_8x48 = MU_KERNEL(MU_ISA_AVX512, "avx512_f32_8x48");
 
+#undef HALF_TILE
 #undef T
 #undef T_DTYPE
 #undef T_BITS
@@ -38,13 +53,27 @@ const mu_kernel mu_kernel_avx512_f32_8x48 = MU_KERNEL(MU_ISA_AVX512, "avx512_f32
 #undef NAME
 
 #define T double
+#define MR 8
+#define UNROLL 1
+
+#define VEC(op) hd_##op
+#define VL 4
+#define NV 1
+#define NAME(f) f##_half_f64
+#include "matmul/kernels/tile_template.h"
+#undef V
+#undef NR
+#undef VEC
+#undef VL
+#undef NV
+#undef NAME
+
+#define HALF_TILE tile_half_f64
 #define T_DTYPE MUONIUM_F64
 #define T_BITS 64
 #define VEC(op) vd_##op
 #define VL 8
-#define MR 8
 #define NV 3
-#define UNROLL 1
 #define KC 256
 #define NAME(f) f##_f64
 #include "matmul/kernels/kernel_template.h"

@@ -15,6 +15,8 @@
  *                 UNROLL is then 8
  *   MR, NV        rows of a tile, and vectors in each, 2 or 3: NR = NV*VL columns
  *   UNROLL        steps of a tile between branches: as many as the compiler bears, 1 or more
+ *   HALF_TILE     if defined, a tile of MR rows by up to VL/2 columns, from tile_template.h with
+ *                 vectors half as long
  *   KC            longest block of k
  *   NAME(f)       f with the suffix of this instantiation
  *
@@ -26,13 +28,16 @@
 #include "base/half.h"
 #include "matmul/kernel.h"
 
-#define V VEC(t)
-#define NR (NV * VL)
+#include "matmul/kernels/tile_template.h"
 
 _Static_assert(MU_BLOCK % MR == 0 && MU_BLOCK % NR == 0, "tiles must end with their block");
 _Static_assert(MR <= NR, "a staging buffer for NR lanes serves MR lanes");
 
-#include "matmul/kernels/tile_template.h"
+#ifdef HALF_TILE
+enum { NAME(grain) = VL / 2 };
+#else
+enum { NAME(grain) = VL };
+#endif
 
 /* ---- conversion ---- */
 

@@ -1,7 +1,10 @@
 /*
- * tile_template.h: the tile of kernel_template.h, which includes it and lists the parameters:
- * a rectangle of C in registers, while panels of A and B pass by.
+ * tile_template.h: the tile of kernel_template.h, which lists the parameters: a rectangle of C
+ * in registers, while panels of A and B pass by. No include guard, on purpose.
  */
+#define V VEC(t)
+#define NR (NV * VL)
+
 static inline
     __attribute__((always_inline)) void NAME(add_step)(const int vectors, const T *a,
                                                        ptrdiff_t a_row, const T *b, V sum[MR][NV])
@@ -126,14 +129,12 @@ static inline
                                                       ptrdiff_t b_step, void *c, ptrdiff_t ldc,
                                                       size_t rows, size_t cols, bool accumulate)
 {
-    if (cols <= VL) {
+    if (NV == 1 || cols <= VL) {
         NAME(tile_of)(1, two, k, block, a, a_row, a_step, b, b_step, c, ldc, rows, cols,
                       accumulate);
-#if NV == 3
-    } else if (cols <= 2 * VL) {
+    } else if (NV == 3 && cols <= 2 * VL) {
         NAME(tile_of)(2, two, k, block, a, a_row, a_step, b, b_step, c, ldc, rows, cols,
                       accumulate);
-#endif
     } else if (b_step == NR && a_step == MR && a_row == 1) {
         NAME(tile_of)(NV, two, k, block, a, 1, MR, b, NR, c, ldc, rows, cols, accumulate);
     } else if (b_step == NR && a_step == 1) {
@@ -148,6 +149,18 @@ static void NAME(tile)(size_t k, size_t block, const void *a, ptrdiff_t a_row, p
                        const void *b, ptrdiff_t b_step, void *c, ptrdiff_t ldc, size_t rows,
                        size_t cols, bool accumulate)
 {
+#ifdef HALF_TILE
+    /* What half a vector holds is not worth a whole one. */
+    size_t last = cols % VL;
+    if (last > 0 && last <= VL / 2) {
+        cols -= last;
+        HALF_TILE(k, block, a, a_row, a_step, (const T *)b + cols, b_step, (T *)c + cols, ldc, rows,
+                  last, accumulate);
+        if (cols == 0) {
+            return;
+        }
+    }
+#endif
     if (k > block) {
         NAME(tile_at)(true, k, block, a, a_row, a_step, b, b_step, c, ldc, rows, cols, accumulate);
     } else {

@@ -184,4 +184,69 @@ static inline vd_t vd_widen(muonium_dtype dtype, const void *from)
     return _mm512_cvtps_pd(_mm256_cvtph_ps(half));
 }
 
+/* ---- half as long, for tile_template.h alone ---- */
+
+typedef __m256 hf_t;
+typedef __m256d hd_t;
+
+static inline hf_t hf_load(const float *p)
+{
+    return _mm256_loadu_ps(p);
+}
+
+static inline void hf_store(float *p, hf_t v)
+{
+    _mm256_storeu_ps(p, v);
+}
+
+static inline hf_t hf_set1(float x)
+{
+    return _mm256_set1_ps(x);
+}
+
+static inline hf_t hf_zero(void)
+{
+    return _mm256_setzero_ps();
+}
+
+static inline hf_t hf_add(hf_t a, hf_t b)
+{
+    return _mm256_add_ps(a, b);
+}
+
+static inline hf_t hf_fma(hf_t a, hf_t b, hf_t c)
+{
+    return _mm256_fmadd_ps(a, b, c);
+}
+
+static inline hd_t hd_load(const double *p)
+{
+    return _mm256_loadu_pd(p);
+}
+
+static inline void hd_store(double *p, hd_t v)
+{
+    _mm256_storeu_pd(p, v);
+}
+
+static inline hd_t hd_set1(double x)
+{
+    return _mm256_set1_pd(x);
+}
+
+static inline hd_t hd_zero(void)
+{
+    return _mm256_setzero_pd();
+}
+
+static inline hd_t hd_add(hd_t a, hd_t b)
+{
+    return _mm256_add_pd(a, b);
+}
+
+static inline hd_t hd_fma(hd_t a, hd_t b, hd_t c)
+{
+    return _mm256_fmadd_pd(a, b, c);
+}
+
 #endif
