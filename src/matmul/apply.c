@@ -17,8 +17,8 @@ enum {
 typedef struct application {
     mu_product p;
     bool tall;          /* X is the left operand, its strips are of rows */
-    size_t strips;      /* how many */
-    size_t unit;        /* lanes of X that strips have whole numbers of, but for the last */
+    size_t shares;      /* as many as threads, */
+    size_t share;       /* each of so many lanes of X, the last of fewer: it is cut into strips */
     size_t strip_bytes; /* private packed memory per lane */
 } application;
 
@@ -27,9 +27,13 @@ static void strip_task(void *context, size_t index, unsigned lane)
     const application *a = context;
     const mu_product *p = &a->p;
     const mu_side *x = a->tall ? &p->a : &p->b;
-    size_t units = mu_ceil_div(x->lanes, a->unit), blocks = mu_ceil_div(p->k, p->kc);
-    size_t first = index * units / a->strips * a->unit;
-    size_t end = mu_min_size((index + 1) * units / a->strips * a->unit, x->lanes);
+    size_t share = index % a->shares, blocks = mu_ceil_div(p->k, p->kc);
+    size_t first = share * a->share + index / a->shares * STRIP;
+    size_t end = mu_min_size((share + 1) * a->share, x->lanes);
+    if (first >= end) {
+        return;
+    }
+    end = mu_min_size(first + STRIP, end);
     mu_product own = mu_take_strip(p, !a->tall, first, end, x->packed + lane * a->strip_bytes);
     for (size_t at = 0; at < p->k; at += PART) {
         size_t strip = end - first, part = mu_min_size(PART, p->k - at);
@@ -52,16 +56,19 @@ void mu_apply(const mu_matmul *with, size_t m, size_t n, const mu_operand *a, co
     size_t mr = kernel->mr, nr = kernel->nr;
     bool tall = col_stride != 1; /* Y^T = X^T A, A being symmetric */
     mu_lanes fixed = mu_rows_as_lanes(a), streamed = mu_cols_as_lanes(x);
-    /* Small operands, if both are plain, are read where they lie, unless results go there. */
-    bool plain =
-        m <= PLAIN && x->data != y && mu_is_plain(kernel, &fixed) && mu_is_plain(kernel, &streamed);
-    if (tall && plain) {
+    /* A is read where it lies if it is plain and, on the right, small; X too if it is, small, and
+     * results go elsewhere. */
+    bool plain_a = mu_is_plain(kernel, &fixed) && (!tall || m <= kernel->plain_right);
+    if (tall && plain_a) {
         fixed = mu_cols_as_lanes(a); /* the same, but adjacent */
     }
+    plain_a = plain_a && (tall ? fixed.lane_stride : fixed.step_stride) == 1;
+    bool plain_x = plain_a && m <= PLAIN && x->data != y && mu_is_plain(kernel, &streamed) &&
+                   (tall ? streamed.step_stride : streamed.lane_stride) == 1;
     fixed.distant = m > MU_SMALL;
     streamed.distant = n > MU_SMALL;
     const mu_lanes *left = tall ? &streamed : &fixed, *right = tall ? &fixed : &streamed;
-    plain = plain && left->step_stride == 1 && right->lane_stride == 1;
+    bool plain_left = tall ? plain_x : plain_a, plain_right = tall ? plain_a : plain_x;
     size_t rows = tall ? n : m, cols = tall ? m : n;
     application all = {
         .p = {.kernel = kernel,
@@ -69,28 +76,24 @@ void mu_apply(const mu_matmul *with, size_t m, size_t n, const mu_operand *a, co
               .k = m,
               .sum = mu_block_columns(kernel, m),
               .kc = mu_block_columns(kernel, m),
-              .a = {*left, rows, mr, kernel->pack_a, NULL, plain ? rows / mr * mr : 0},
+              .a = {*left, rows, mr, kernel->pack_a, NULL, plain_left ? rows / mr * mr : 0},
               .b = {*right, cols, nr, kernel->pack_b, NULL,
-                    plain ? mu_plain_columns(kernel, cols) : 0},
+                    plain_right ? mu_plain_columns(kernel, cols) : 0},
               .c = y,
               .ldc = tall ? col_stride : row_stride},
-        .tall = tall,
-        .unit = tall ? mr : kernel->grain};
+        .tall = tall};
     mu_product *p = &all.p;
     mu_side *whole = tall ? &p->b : &p->a, *strips = tall ? &p->a : &p->b;
-    size_t units = mu_ceil_div(n, all.unit);
+    size_t unit = tall ? mr : kernel->grain;
     p->block_count = mu_ceil_div(m, p->kc);
     whole->packed = with->scratch;
     strips->packed = whole->packed + mu_packed_bytes(p, m, whole->width, p->block_count);
     all.strip_bytes = mu_packed_bytes(p, STRIP, strips->width, p->block_count);
-    /* As many strips for each thread, none wider than STRIP. */
-    size_t lanes = mu_min_size(mu_pool_lanes(), with->lanes);
-    all.strips = mu_min_size(lanes * mu_ceil_div(n, lanes * STRIP), units);
-    while (mu_ceil_div(units, all.strips) * all.unit > STRIP) {
-        all.strips++;
-    }
+    /* As much for each thread, and whole panels but for the last of its share. */
+    all.shares = mu_min_size(mu_pool_lanes(), with->lanes);
+    all.share = mu_round_up(mu_ceil_div(n, all.shares), unit);
     mu_pack_side(p, whole, with->lanes);
-    mu_pool_run(strip_task, &all, all.strips, with->lanes);
+    mu_pool_run(strip_task, &all, all.shares * mu_ceil_div(all.share, STRIP), with->lanes);
 }
 
 size_t mu_apply_scratch(const mu_kernel *kernel, size_t m, unsigned lanes)
