@@ -256,7 +256,12 @@ void mu_normalize(mu_iteration *it, const mu_survey *survey)
         mu_scale_rows(it, it->square[0], plan->m, plan->m, plan->ldr, factor * factor);
         round_gram(it);
     }
-    if (plan->half) {
+    /* Rows that would be converted three times, while packed, are converted once if they are
+     * near; columns, which must be transposed, gain nothing by that. */
+    size_t bytes = plan->m * plan->n * muonium_dtype_size(plan->kernel->type);
+    bool converted = it->x.dtype != plan->kernel->type && it->x.col_stride == 1 &&
+                     bytes <= plan->kernel->strip_bytes;
+    if (plan->half || converted) {
         take(it, it->x.scale, NULL);
     }
 }
