@@ -10,7 +10,7 @@
 #include "matmul/kernels/vector_avx512.h"
 #include "matmul/kernels/kernels.h"
 
-#define PLAIN_RIGHT 768
+#define PLAIN_RIGHT 1024
 #define STRIP_BYTES (400 << 10)
 #define BY_HAND 0
 #define T float
