@@ -41,8 +41,11 @@ size_t mu_group_of(const mu_kernel *kernel)
 
 size_t mu_block_columns(const mu_kernel *kernel, size_t k)
 {
+    if (k <= kernel->kc) {
+        return k;
+    }
     size_t even = mu_ceil_div(k, mu_ceil_div(k, kernel->kc));
-    return mu_min_size(k, mu_round_up(even, MU_STEPS));
+    return mu_round_up(even, MU_STEPS);
 }
 
 static size_t steps_of(const mu_product *p, size_t block)
@@ -101,11 +104,12 @@ static void pack_group(void *context, size_t index, unsigned lane)
 
 void mu_pack_side(const mu_product *p, const mu_side *s, unsigned threads)
 {
+    if (s->plain >= s->lanes) {
+        return;
+    }
     size_t group = mu_group_of(p->kernel);
     packing all = {p, s, s->plain / group};
-    if (s->plain < s->lanes) {
-        mu_pool_run(pack_group, &all, mu_ceil_div(s->lanes, group) - all.first, threads);
-    }
+    mu_pool_run(pack_group, &all, mu_ceil_div(s->lanes, group) - all.first, threads);
 }
 
 mu_product mu_take_strip(const mu_product *p, bool right, size_t first, size_t end, char *packed)
