@@ -6,9 +6,10 @@
 
 COMMAND is the built `muonium`. Runs `muonium bench` as it is, on one thread, and beside every
 CBLAS library that is installed (OpenBLAS also forced to each of its kernels that this CPU can
-run); with --torch, bench/python_step.py too. Writes NAME.json, NAME.md and NAME.svg (percent
-of peak over size) into the directory, bench/results by default, and prints the page. Run it
-on an otherwise idle machine; --quick is for trying it out.
+run), with the AVX2 kernels where better ones were chosen, and five steps in NumPy if this
+Python has it; with --torch, bench/python_step.py too. Writes NAME.json, NAME.md and NAME.svg
+(percent of peak over size) into the directory, bench/results by default, and prints the page.
+Run it on an otherwise idle machine; --quick is for trying it out.
 """
 
 import argparse
@@ -18,6 +19,7 @@ import platform
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -26,6 +28,7 @@ FORMS = ("stored in bf16", "stored in f16", "standard", "gram", "direct P11", "d
 PRODUCTS = ("gram", "symmul", "apply", "cblas_ssyrk", "cblas_sgemm")
 COLOURS = dict(zip(PRODUCTS, ("#0072b2", "#d55e00", "#009e73", "#999999", "#555555")))
 LIBRARIES = ("libopenblas.so.0", "libblis.so.4", "libmkl_rt.so", "libmkl_rt.so.2")
+IN_NUMPY = ((512, 512), (1024, 1024), (768, 3072))
 CORES = {"Haswell": "avx2", "Zen": "avx2", "SkylakeX": "avx512f"}  # what each needs
 
 
@@ -88,6 +91,30 @@ def peers(command, flags):
                     yield f"{library} as {core}", {**found, "OPENBLAS_CORETYPE": core}
 
 
+def steps_in_numpy(shapes, seconds):
+    """Seconds that five quintics take as they are usually written, by shape; None without NumPy."""
+    try:
+        import numpy
+    except ImportError:
+        return None
+    def five_steps(x):
+        x = x / numpy.linalg.norm(x)
+        for _ in range(5):
+            gram = x @ x.T
+            x = 3.4445 * x + (-4.7750 * gram + 2.0315 * (gram @ gram)) @ x
+        return x
+    found = []
+    for m, n in shapes:
+        x = numpy.random.default_rng(0).standard_normal((m, n), dtype="float32")
+        best, end = float("inf"), time.perf_counter() + seconds
+        while best == float("inf") or time.perf_counter() < end:
+            begin = time.perf_counter()
+            five_steps(x)
+            best = min(best, time.perf_counter() - begin)
+        found.append({"m": m, "n": n, "seconds": best})
+    return {"version": numpy.__version__, "results": found}
+
+
 def measure(options):
     model, flags, cpus = machine()
     sizes = SIZES[1:4] if options.quick else SIZES
@@ -99,8 +126,12 @@ def measure(options):
     found["products"] = bench(options.command, seconds, squares, rounds=rounds)
     found["one_thread"] = bench(options.command, seconds, squares, "--threads=1", rounds=rounds,
                                 OPENBLAS_NUM_THREADS="1")
+    if found["products"]["kernel"].startswith("avx512"):
+        found["avx2"] = bench(options.command, seconds, squares, rounds=rounds, MUONIUM_CPU="avx2")
     found["peers"] = {name: bench(options.command, seconds, squares, rounds=rounds, **environment)
                       for name, environment in peers(options.command, flags)}
+    if not options.quick:
+        found["numpy"] = steps_in_numpy(IN_NUMPY, 5 * options.seconds)
     if options.torch:
         found["torch"] = subprocess.run(
             [sys.executable, str(HERE / "python_step.py")], check=True, text=True,
@@ -128,7 +159,7 @@ def products_table(runs):
     names = {"gram": "gram", "symmul": "symmul", "apply": "apply", "cblas_ssyrk": "ssyrk",
              "cblas_sgemm": "sgemm"}
     columns = [(heading, run, name) for heading, run in runs.items() for name in PRODUCTS
-               if (name in ("gram", "symmul", "apply")) == (heading == "Muonium")]
+               if (name in ("gram", "symmul", "apply")) == heading.startswith("Muonium")]
     lines = ["| m = n | " + " | ".join(f"{names[name]}, {heading}" for heading, _, name in columns)
              + " |", "|---" * (len(columns) + 1) + "|"]
     sizes = sorted({row["m"] for row in runs["Muonium"]["results"] if row["name"] == "gram"})
@@ -164,6 +195,17 @@ def orthogonalize_table(run):
     return lines
 
 
+def numpy_table(numpy, run):
+    ours = {(row["m"], row["n"]): row["seconds"] for row in run["results"]
+            if row["name"] == "orthogonalize" and row["batch"] == 1}
+    lines = [f"| shape | NumPy {numpy['version']}, ms | times ours |", "|---|---|---|"]
+    for row in numpy["results"]:
+        shape = (row["m"], row["n"])
+        lines.append(f"| {shape[0]}×{shape[1]} | {1e3 * row['seconds']:.3g} | "
+                     f"{row['seconds'] / ours[shape]:.1f} |")
+    return lines
+
+
 def optimizer_table(run):
     lines = ["| | ms | share |", "|---|---|---|"]
     for row in run["results"]:
@@ -189,7 +231,8 @@ def page(found, command_line):
            if "farthest_round_trip_ns" in run else "")
         + "Symmetric products count one triangle.", "",
         "## Products, percent of peak", ""]
-    lines += products_table({"Muonium": found["products"], **found["peers"]})
+    lines += products_table({"Muonium": found["products"], **(
+        {"Muonium as AVX2": found["avx2"]} if "avx2" in found else {}), **found["peers"]})
     lines += ["", "One thread:", ""]
     lines += products_table({"Muonium": found["one_thread"],
                              "peer": found["one_thread"]} if found["one_thread"]["peer"] else
@@ -198,6 +241,8 @@ def page(found, command_line):
               "× quintics: times as fast as the better of standard and Gram; × plain cblas: as "
               "five steps of plain products by the CBLAS library found first.", ""]
     lines += orthogonalize_table(run)
+    if found.get("numpy"):
+        lines += ["", "Five steps in NumPy:", "", *numpy_table(found["numpy"], run)]
     memory = optimizer_table(run)
     if len(memory) > 2:
         lines += ["", "## Optimizer", "", *memory]
@@ -257,7 +302,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("command")
     parser.add_argument("--output", type=Path, default=HERE / "results")
-    parser.add_argument("--name", help="of the files; without it, from the processor's name")
+    parser.add_argument("--name", help="of the files; without it, from the names of the "
+                                       "processor and the instruction set")
     parser.add_argument("--seconds", type=float, default=0.2)
     parser.add_argument("--rounds", type=int, default=2, help="runs, of which the best counts")
     parser.add_argument("--torch", action="store_true")
@@ -267,7 +313,8 @@ def main():
         found = measure(options)
     except subprocess.CalledProcessError as error:
         sys.exit(f"bench/report.py: {' '.join(map(str, error.cmd))} failed: {error.stderr}")
-    name = options.name or re.sub(r"[^a-z0-9]+", "-", found["machine"].lower()).strip("-")
+    isa = found["products"]["kernel"].split("_")[0]
+    name = options.name or re.sub(r"[^a-z0-9]+", "-", f"{found['machine']} {isa}".lower())
     text = page(found, "make bench")
     options.output.mkdir(parents=True, exist_ok=True)
     (options.output / f"{name}.json").write_text(json.dumps(found, indent=1) + "\n")

@@ -25,6 +25,7 @@ def test_the_page_has_every_figure(tmp_path):
         assert all(0 < float(cell.strip(" %")) for cell in row.split("|")[2:5])
         assert f"| {m}×{m} |" in page
     run = found["all_threads"]
+    assert ("gram, Muonium as AVX2" in page) == run["kernel"].startswith("avx512")
     if found["cpus"] > 1:
         assert 0 < run["nearest_round_trip_ns"] <= run["farthest_round_trip_ns"] < 1e8
         assert f"to {run['farthest_round_trip_ns']:.0f} ns from one thread" in page
@@ -38,12 +39,28 @@ def test_the_page_has_every_figure(tmp_path):
     assert all(len(line.get("points").split()) == 3 for line in lines)
 
 
-def test_the_best_of_runs_is_taken_row_by_row():
+def imported():
     sys.path.insert(0, str(REPORT.parent))
     try:
         import report
     finally:
         sys.path.pop(0)
+    return report
+
+
+def test_steps_in_numpy_are_compared_with_ours():
+    report = imported()
+    found = report.steps_in_numpy(((4, 8), (6, 6)), 0)
+    assert [(row["m"], row["n"]) for row in found["results"]] == [(4, 8), (6, 6)]
+    assert all(row["seconds"] > 0 for row in found["results"])
+    ours = [{"name": "orthogonalize", "batch": 1, "m": row["m"], "n": row["n"],
+             "seconds": row["seconds"] / 4} for row in found["results"]]
+    table = report.numpy_table(found, {"results": ours})
+    assert [line.split("|")[3].strip() for line in table[2:]] == ["4.0", "4.0"]
+
+
+def test_the_best_of_runs_is_taken_row_by_row():
+    report = imported()
 
     def run(peak, copy, first, second):
         """The rows move 8 billion operations; the second 2 GB too."""

@@ -1,8 +1,8 @@
 /*
- * apply.c: a symmetric matrix times any other, X. The symmetric one is packed once, and
- * each thread is given strips of X: of columns, or where the result lies column by column
- * of what are then rows. A strip is packed privately, whole, before its place is written,
- * so X may be its own result.
+ * apply.c: a symmetric matrix times any other, X. The symmetric one is read where it lies, or
+ * else packed once; each thread is given a share of X, of columns, or where the result lies
+ * column by column of what are then rows, and works it off in strips. A strip is packed
+ * privately, whole, before its place is written, so X may be its own result.
  */
 #include "matmul/blas.h"
 #include "matmul/product.h"
