@@ -79,6 +79,31 @@ def test_the_best_of_runs_is_taken_row_by_row():
     assert second["percent_of_bound"] == 100 * (8 / 100 + 2 / 20) / 0.25
 
 
+def turns(*arguments):
+    root = REPORT.parent.parent
+    return subprocess.run(
+        [sys.executable, root / "bench" / "turns.py", *arguments, "--shapes=6x4,3x4x8",
+         "--seconds=0", "--threads=1"], capture_output=True, text=True,
+        env={**os.environ, "PYTHONPATH": str(root / "python"),
+             "MUONIUM_LIBRARY": str(MUONIUM.parent / "libmuonium.so")})
+
+
+def test_builds_take_turns():
+    library = MUONIUM.parent / "libmuonium.so"
+    done = turns(library, f"{library}@portable", f"{library}:bf16")
+    rows = [line.split("|")[1:-1] for line in done.stdout.splitlines()[2:]]
+    assert [row[0].strip() for row in rows] == ["1x6x4"] * 3 + ["3x4x8"] * 3, done.stderr
+    assert all(float(cell) > 0 for row in rows for cell in row[2:])
+    assert all(float(cell) == 1 for row in rows[::3] for cell in row[3:])
+
+
+def test_what_turns_cannot_compare_is_named():
+    library = MUONIUM.parent / "libmuonium.so"
+    for contestant, complaint in ((f"{library}:f8", "f8"), (f"{library}@486", '"486"')):
+        done = turns(contestant)
+        assert done.returncode == 1 and complaint in done.stderr and not done.stdout
+
+
 def test_a_failing_command_is_named(tmp_path):
     broken = tmp_path / "muonium"
     broken.write_text("#!/bin/sh\necho out of order >&2\nexit 3\n")

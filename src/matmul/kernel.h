@@ -99,7 +99,7 @@ typedef struct mu_kernel {
     muonium_dtype type; /* T: MUONIUM_F32 or MUONIUM_F64 */
     size_t mr, nr, kc;
     size_t grain; /* columns of a tile are read and computed so many at a time, 2^i */
-    /* What was measured to be fastest: */
+    /* What was measured to be fastest (docs/performance.md): */
     size_t plain_right; /* right operands of symmul are read where they lie up to this m, */
     size_t strip_bytes; /* and above are packed so much at a time: a core's own cache keeps it */
 

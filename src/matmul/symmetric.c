@@ -14,7 +14,7 @@
 enum { LEFT_AT_ONCE = 1 << 20 };
 
 /* About as many columns, the last ones, are in narrow strips where threads are to be evened out:
- * 0.7 to 1.3 % of products of 768 to 1536 on two (muonium bench of both in turns). */
+ * 0.7 to 1.3 % of products of 768 to 1536 on two (docs/performance.md). */
 enum { NARROW_COLUMNS = 2 * MU_BLOCK };
 
 /* ---- strips ---- */
