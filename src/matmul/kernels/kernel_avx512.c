@@ -1,8 +1,8 @@
 /*
  * kernel_avx512.c: the kernels for x86-64 with AVX-512 F, DQ, BW and VL. Of 32 registers
  * 24 hold sums. 12 rows of two vectors would use as many, but 8 of three waste less at the
- * diagonal and at the last rows, of which most matrices have a multiple of 8: 1 % at 1024,
- * 3 at 256, 10 at 64 (bench/turns.py). A step takes 12 cycles or more, so one
+ * diagonal and at the last rows, of which most matrices have a multiple of 8: symmul is 1 %
+ * faster at 1024, 16 at 256, 17 at 64 (docs/performance.md). A step takes 12 cycles or more, so one
  * branch for each costs nothing; unrolled, gcc 12 spills sums in tiles of two blocks.
  */
 #if defined(__x86_64__)
