@@ -24,7 +24,7 @@ if(MUONIUM_COVERAGE)
     add_link_options(--coverage)
 endif()
 
-# Files named *_avx2.c and *_avx512.c are compiled for that instruction set; the
+# Files named *_avx2.c, *_avx512.c and *_avx512_bf16.c are compiled for that instruction set; the
 # dispatcher calls them only where the processor has it. On other architectures
 # the same files guard themselves and compile to nothing.
 function(muonium_instruction_set_flags)
@@ -33,8 +33,9 @@ function(muonium_instruction_set_flags)
     endif()
     set(avx2 -mavx2 -mfma -mf16c)
     set(avx512 ${avx2} -mavx512f -mavx512dq -mavx512bw -mavx512vl -mprefer-vector-width=512)
+    set(avx512_bf16 ${avx512} -mavx512bf16)
     foreach(source ${ARGN})
-        if(source MATCHES "_(avx2|avx512)\\.c$")
+        if(source MATCHES "_(avx2|avx512|avx512_bf16)\\.c$")
             set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "${${CMAKE_MATCH_1}}")
         endif()
     endforeach()

@@ -1,6 +1,6 @@
 /*
- * emulated_avx512.c: the kernels for AVX-512, compiled against an emulation of its
- * intrinsics, so that they can be tested on any CPU. SIMDe (simd-everywhere)
+ * emulated_avx512.c: the kernels for AVX-512 and AVX512-BF16, compiled against an emulation of
+ * their intrinsics, so that they can be tested on any CPU. SIMDe (simd-everywhere)
  * supplies most of them. Here is what it lacks, and a multiply-add that is
  * fused, because the kernels' order and number of roundings are tested too.
  */
@@ -152,5 +152,114 @@ static __m256i _mm512_cvtps_ph(__m512 a, int rounding)
 #define mu_kernel_avx512_f32_8x48 mu_kernel_emulated_f32
 #define mu_kernel_avx512_f64_8x24 mu_kernel_emulated_f64
 #include "matmul/kernels/kernel_avx512.c"
+
+/* What a second kernel in the same file defines again. */
+#undef T
+#undef T_DTYPE
+#undef T_BITS
+#undef VEC
+#undef VL
+#undef MR
+#undef NV
+#undef UNROLL
+#undef KC
+#undef NAME
+#undef HALF_TILE
+#undef PLAIN_RIGHT
+#undef STRIP_BYTES
+#undef PAIRS
+#undef BY_HAND
+
+/* ---- AVX512-BF16 ---- */
+
+static float flushed(float x)
+{
+    return fabsf(x) < 0x1p-126f ? copysignf(0, x) : x;
+}
+
+/* As the instruction: the upper halves first, everything rounded to nearest. */
+static void multiply_pairs(size_t n, const float *a, const float *b, float *sums)
+{
+    for (size_t i = 0; i < n; i++) {
+        uint32_t x = mu_bits_of_f32(a[i]), y = mu_bits_of_f32(b[i]);
+        float high = flushed(mu_f32_of_bits(x & 0xffff0000u));
+        float low = flushed(mu_f32_of_bits(x << 16));
+        float sum = flushed(sums[i]);
+        sum = flushed(fmaf(high, flushed(mu_f32_of_bits(y & 0xffff0000u)), sum));
+        sums[i] = flushed(fmaf(low, flushed(mu_f32_of_bits(y << 16)), sum));
+    }
+}
+
+static vf_t vf_fma_pairs(vf_t a, vf_t b, vf_t c)
+{
+    float x[16], y[16], z[16];
+    vf_store(x, a);
+    vf_store(y, b);
+    vf_store(z, c);
+    multiply_pairs(16, x, y, z);
+    return vf_load(z);
+}
+
+static hf_t hf_fma_pairs(hf_t a, hf_t b, hf_t c)
+{
+    float x[8], y[8], z[8];
+    hf_store(x, a);
+    hf_store(y, b);
+    hf_store(z, c);
+    multiply_pairs(8, x, y, z);
+    return hf_load(z);
+}
+
+static vf_t vf_load_first(size_t n, const float *from)
+{
+    float x[16] = {0};
+    memcpy(x, from, n * sizeof *x);
+    return vf_load(x);
+}
+
+static void vf_store_low(float *to, vf_t v)
+{
+    float x[16];
+    vf_store(x, v);
+    memcpy(to, x, 8 * sizeof *x);
+}
+
+static void vf_store_high(float *to, vf_t v)
+{
+    float x[16];
+    vf_store(x, v);
+    memcpy(to, x + 8, 8 * sizeof *x);
+}
+
+static float pair_of(float first, float second)
+{
+    uint32_t high = mu_bf16_from_f32(flushed(first)), low = mu_bf16_from_f32(flushed(second));
+    return mu_f32_of_bits(high << 16 | low);
+}
+
+static vf_t vf_pairs_along(vf_t v, vf_t w)
+{
+    float x[32], z[16];
+    vf_store(x, v);
+    vf_store(x + 16, w);
+    for (int i = 0; i < 16; i++) {
+        z[i] = pair_of(x[2 * i], x[2 * i + 1]);
+    }
+    return vf_load(z);
+}
+
+static vf_t vf_pairs_across(vf_t v, vf_t w)
+{
+    float x[16], y[16];
+    vf_store(x, v);
+    vf_store(y, w);
+    for (int i = 0; i < 16; i++) {
+        x[i] = pair_of(x[i], y[i]);
+    }
+    return vf_load(x);
+}
+
+#define mu_kernel_avx512_bf16_8x48 mu_kernel_emulated_bf16
+#include "matmul/kernels/kernel_avx512_bf16.c"
 
 #endif

@@ -15,8 +15,12 @@ const mu_kernel *test_kernel_at(size_t index)
         }
     }
 #if defined(__x86_64__)
-    if (best < MU_ISA_AVX512 && index < 2) {
-        return index == 0 ? &mu_kernel_emulated_f32 : &mu_kernel_emulated_f64;
+    static const mu_kernel *const emulated[] = {&mu_kernel_emulated_f32, &mu_kernel_emulated_f64,
+                                                &mu_kernel_emulated_bf16};
+    for (size_t i = 0; i < sizeof emulated / sizeof emulated[0]; i++) {
+        if (emulated[i]->isa > best && index-- == 0) {
+            return emulated[i];
+        }
     }
 #endif
     return NULL;

@@ -27,6 +27,7 @@ int test_run_with_kernels(const struct CMUnitTest *tests, size_t count);
 #if defined(__x86_64__)
 extern const mu_kernel mu_kernel_emulated_f32;
 extern const mu_kernel mu_kernel_emulated_f64;
+extern const mu_kernel mu_kernel_emulated_bf16;
 #endif
 
 #endif

@@ -365,7 +365,9 @@ static void processor_is_described(void **state)
                 has_feature(cpu->features, "f16c");
     bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
                   __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
-    assert_int_equal(cpu->best, avx512 ? MU_ISA_AVX512 : avx2 ? MU_ISA_AVX2 : MU_ISA_PORTABLE);
+    mu_isa best = avx512 ? MU_ISA_AVX512 : avx2 ? MU_ISA_AVX2 : MU_ISA_PORTABLE;
+    best = avx512 && __builtin_cpu_supports("avx512bf16") ? MU_ISA_AVX512_BF16 : best;
+    assert_int_equal(cpu->best, best);
     assert_int_equal(has_feature(cpu->features, "avx"), __builtin_cpu_supports("avx") != 0);
     assert_int_equal(has_feature(cpu->features, "avx2"), __builtin_cpu_supports("avx2") != 0);
     assert_int_equal(has_feature(cpu->features, "fma"), __builtin_cpu_supports("fma") != 0);

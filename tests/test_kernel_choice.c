@@ -6,7 +6,7 @@
 
 #include "matmul/kernel.h"
 
-static const char *const isa_names[] = {"portable", "avx2", "avx512"};
+static const char *const isa_names[] = {"portable", "avx2", "avx512", "avx512_bf16"};
 enum { ISAS = sizeof isa_names / sizeof isa_names[0] };
 
 /* In the second program: what MUONIUM_CPU says is obeyed, or refused and explained. */
@@ -25,7 +25,7 @@ static void test_choice(void **state)
     muonium_cpu_info info;
     const mu_kernel *kernel;
     if (!known || isa > best) {
-        const char *reason = known ? isa_names[best] : "use portable, avx2, avx512";
+        const char *reason = known ? isa_names[best] : "use portable, avx2, avx512, avx512_bf16";
         assert_status_message(muonium_cpu(&info), MUONIUM_INVALID, reason);
         assert_status_message(mu_kernel_choose(MUONIUM_F32, &kernel), MUONIUM_INVALID, wanted);
         assert_status_message(mu_kernel_choose(MUONIUM_F64, &kernel), MUONIUM_INVALID, reason);
@@ -38,18 +38,26 @@ static void test_choice(void **state)
         assert_non_null(strstr(info.reason, wanted));
     }
     assert_ok(mu_kernel_choose(MUONIUM_F64, &kernel));
-    assert_true(kernel->type == MUONIUM_F64 && kernel->isa == isa);
+    mu_isa real = isa == MU_ISA_AVX512_BF16 ? MU_ISA_AVX512 : isa;
+    assert_true(kernel->type == MUONIUM_F64 && kernel->isa == real);
     assert_ok(mu_kernel_choose(MUONIUM_F32, &kernel));
-    assert_true(kernel->type == MUONIUM_F32 && kernel->isa == isa);
+    assert_true(kernel->type == MUONIUM_F32 && kernel->isa == real);
     assert_string_equal(info.kernel, kernel->name);
-    assert_status_message(mu_kernel_choose(MUONIUM_BF16, &kernel), MUONIUM_INVALID, "type");
+    const mu_kernel *half;
+    assert_ok(mu_kernel_choose(MUONIUM_F16, &half));
+    assert_ptr_equal(half, kernel);
+    assert_ok(mu_kernel_choose(MUONIUM_BF16, &half));
+    assert_true(half->type == MUONIUM_F32 && half->isa == isa);
+    assert_int_equal(half->operands, isa == real ? MUONIUM_F32 : MUONIUM_BF16);
+    assert_status_message(mu_kernel_choose((muonium_dtype)9, &kernel), MUONIUM_INVALID, "type");
     assert_status_message(muonium_cpu(NULL), MUONIUM_INVALID, "NULL");
 }
 
 static void test_every_choice(void **state)
 {
     (void)state;
-    const char *const values[] = {NULL, "", "portable", "avx2", "avx512", "sse9", "AVX2", "avx"};
+    const char *const values[] = {NULL,     "",            "portable", "avx2", "avx512",
+                                  "avx512_bf16", "sse9", "AVX2",     "avx"};
     for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
         assert_child_ok(test_run_again("MUONIUM_CPU", values[i], 20));
     }
@@ -66,6 +74,8 @@ static void test_registry(void **state)
         assert_true(kernel->isa >= last[kernel->type]);
         last[kernel->type] = kernel->isa;
         assert_true(kernel->name != NULL && kernel->kc > 0);
+        assert_true(kernel->operands == kernel->type || kernel->operands == MUONIUM_BF16);
+        assert_true(kernel->kc % 2 == 0);
         assert_true(MU_BLOCK % kernel->mr == 0 && MU_BLOCK % kernel->nr == 0);
         assert_non_null(strstr(kernel->name, isa_names[kernel->isa]));
     }

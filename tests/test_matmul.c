@@ -11,6 +11,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/half.h"
 #include "matmul/matmul.h"
 #include "matrix.h"
 
@@ -25,7 +26,19 @@ typedef struct kind {
     bool with_other;
     bool plain; /* nothing but the matrix itself */
     bool alone; /* on one thread, else on a random number */
+    bool separate; /* scales and shifts apart from the matrices, which have values of bf16 */
 } kind;
+
+static const size_t own_layouts[] = {0, 1, 4}; /* forwards along rows */
+
+/* The kind, but for what the contract does not allow. */
+static kind allowed(const kind *wanted)
+{
+    kind k = *wanted;
+    k.separate = k.separate || k.kernel->operands != k.kernel->type;
+    k.with_other = k.with_other && !k.separate;
+    return k;
+}
 
 /* A matrix in memory as the products take it, and what it stands for. */
 typedef struct operand {
@@ -48,6 +61,9 @@ static double *random_dense(const kind *k, size_t rows, size_t cols, test_rng *r
     double *dense = new_dense(rows, cols);
     for (size_t i = 0; i < rows * cols; i++) {
         dense[i] = k->integers ? (double)test_below(rng, 9) - 4 : test_normal(rng);
+        if (k->separate) {
+            dense[i] = (double)mu_f32_from_bf16(mu_bf16_from_f32((float)dense[i]));
+        }
     }
     return dense;
 }
@@ -97,10 +113,11 @@ static double random_factor(const kind *k, test_rng *rng)
 }
 
 /* Takes `main` and `other` (NULL unless the kind has one) and frees them. */
-static operand operand_new(const kind *k, size_t rows, size_t cols, double *main, double *other,
-                           test_rng *rng)
+static operand operand_new(const kind *k, size_t rows, size_t cols, bool symmetric, double *main,
+                           double *other, test_rng *rng)
 {
     operand o = {.rows = rows, .cols = cols};
+    bool shifted = !k->plain && !(k->separate && !symmetric) && test_below(rng, 2) == 0;
     ptrdiff_t row_stride, col_stride;
     bool at_front = test_below(rng, 2) == 0;
     test_layout(k->layout, rows, cols, &row_stride, &col_stride);
@@ -110,7 +127,7 @@ static operand operand_new(const kind *k, size_t rows, size_t cols, double *main
                           .row_stride = row_stride,
                           .col_stride = col_stride,
                           .scale = k->plain ? 1 : random_factor(k, rng)};
-    o.view.shift = k->plain || test_below(rng, 2) == 0 ? 0 : random_factor(k, rng);
+    o.view.shift = shifted ? random_factor(k, rng) : 0;
     if (other != NULL) {
         o.other = test_matrix_new(k->dtype, rows, cols, row_stride, col_stride, at_front);
         o.view.other = o.other.data;
@@ -167,7 +184,7 @@ static mu_matmul matmul_new(const kind *k, size_t m, size_t n, test_rng *rng)
     size_t bytes;
     const mu_kernel *kernel = k->kernel;
     unsigned lanes = k->alone ? 1 : 1 + (unsigned)test_below(rng, 3);
-    mu_matmul with = {.kernel = kernel, .lanes = lanes};
+    mu_matmul with = {.kernel = kernel, .lanes = lanes, .separate = k->separate};
     assert_true(mu_matmul_scratch(kernel, m, n, with.lanes, &bytes));
     size_t beyond = bytes % MU_ALIGNMENT; /* not 0 with a BLAS library alone */
     with.scratch = test_guarded_alloc(bytes, beyond == 0 ? 0 : MU_ALIGNMENT - beyond);
@@ -231,14 +248,15 @@ static void check_symmetric(const test_matrix *c)
 
 /* ---- the products ---- */
 
-static void check_gram(const kind *k, size_t m, size_t n, test_rng *rng)
+static void check_gram(const kind *wanted, size_t m, size_t n, test_rng *rng)
 {
-    operand x = operand_new(k, m, n, random_dense(k, m, n, rng),
-                            k->with_other ? random_dense(k, m, n, rng) : NULL, rng);
-    test_matrix c = result_new(k->kernel, m, m, false, rng);
-    mu_matmul with = matmul_new(k, m, n, rng);
+    kind k = allowed(wanted);
+    operand x = operand_new(&k, m, n, false, random_dense(&k, m, n, rng),
+                            k.with_other ? random_dense(&k, m, n, rng) : NULL, rng);
+    test_matrix c = result_new(k.kernel, m, m, false, rng);
+    mu_matmul with = matmul_new(&k, m, n, rng);
     mu_gram(&with, m, n, &x.view, c.data, (size_t)c.row_stride);
-    check_product(k, &c, &x, &x, true, rng, "gram");
+    check_product(&k, &c, &x, &x, true, rng, "gram");
     check_symmetric(&c);
     test_guarded_free(with.scratch);
     test_matrix_free(&c);
@@ -315,21 +333,26 @@ static void check_finish(const kind *k, const mu_matmul *with, const operand o[2
     test_matrix_free(&total);
 }
 
-static void check_symmul(const kind *k, size_t m, test_rng *rng)
+static void check_symmul(const kind *wanted, size_t m, test_rng *rng)
 {
+    kind k = allowed(wanted);
+    if (k.separate) {
+        k.dtype = k.kernel->type;
+        k.layout = own_layouts[test_below(rng, 3)];
+    }
     size_t *order = random_order(m, rng);
     operand o[2];
     for (int i = 0; i < 2; i++) {
-        o[i] = operand_new(k, m, m, random_commuting(k, m, order, rng),
-                           k->with_other ? random_commuting(k, m, order, rng) : NULL, rng);
+        o[i] = operand_new(&k, m, m, true, random_commuting(&k, m, order, rng),
+                           k.with_other ? random_commuting(&k, m, order, rng) : NULL, rng);
     }
-    test_matrix c = result_new(k->kernel, m, m, false, rng);
-    mu_matmul with = matmul_new(k, m, 1, rng);
+    test_matrix c = result_new(k.kernel, m, m, false, rng);
+    mu_matmul with = matmul_new(&k, m, 1, rng);
     mu_symmul(&with, m, &o[0].view, &o[1].view, c.data, (size_t)c.row_stride);
-    check_product(k, &c, &o[0], &o[1], false, rng, "symmul");
+    check_product(&k, &c, &o[0], &o[1], false, rng, "symmul");
     check_symmetric(&c);
-    check_finish(k, &with, o, &c, false, rng);
-    check_finish(k, &with, o, &c, true, rng);
+    check_finish(&k, &with, o, &c, false, rng);
+    check_finish(&k, &with, o, &c, true, rng);
     test_guarded_free(with.scratch);
     test_matrix_free(&c);
     operand_free(&o[0]);
@@ -337,17 +360,18 @@ static void check_symmul(const kind *k, size_t m, test_rng *rng)
     free(order);
 }
 
-static void check_apply(const kind *k, size_t m, size_t n, bool in_place, test_rng *rng)
+static void check_apply(const kind *wanted, size_t m, size_t n, bool in_place, test_rng *rng)
 {
-    operand a = operand_new(k, m, m, random_symmetric(k, m, rng),
-                            k->with_other ? random_symmetric(k, m, rng) : NULL, rng);
-    operand x = operand_new(k, m, n, random_dense(k, m, n, rng),
-                            k->with_other ? random_dense(k, m, n, rng) : NULL, rng);
+    kind k = allowed(wanted);
+    operand a = operand_new(&k, m, m, true, random_symmetric(&k, m, rng),
+                            k.with_other ? random_symmetric(&k, m, rng) : NULL, rng);
+    operand x = operand_new(&k, m, n, false, random_dense(&k, m, n, rng),
+                            k.with_other ? random_dense(&k, m, n, rng) : NULL, rng);
     bool by_columns = test_below(rng, 2) == 0;
-    test_matrix y = in_place ? x.matrix : result_new(k->kernel, m, n, by_columns, rng);
-    mu_matmul with = matmul_new(k, m, n, rng);
+    test_matrix y = in_place ? x.matrix : result_new(k.kernel, m, n, by_columns, rng);
+    mu_matmul with = matmul_new(&k, m, n, rng);
     mu_apply(&with, m, n, &a.view, &x.view, y.data, (size_t)y.row_stride, (size_t)y.col_stride);
-    check_product(k, &y, &a, &x, false, rng, in_place ? "apply in place" : "apply");
+    check_product(&k, &y, &a, &x, false, rng, in_place ? "apply in place" : "apply");
     test_guarded_free(with.scratch);
     if (!in_place) {
         test_matrix_free(&y);
@@ -368,10 +392,10 @@ static mu_kernel with_blocks_of(const mu_kernel *kernel, size_t kc)
 
 static kind random_kind(const mu_kernel *kernel, test_rng *rng)
 {
-    static const size_t own_layouts[] = {0, 1, 4}; /* forwards along rows */
     kind k = {.kernel = kernel,
               .dtype = (muonium_dtype)test_below(rng, 4),
               .layout = test_below(rng, TEST_LAYOUTS),
+              .separate = test_below(rng, 4) == 0,
               .integers = test_below(rng, 2) == 0};
     if (test_below(rng, 2) == 0) { /* as within the iteration */
         k.dtype = kernel->type;
@@ -464,6 +488,7 @@ static void test_blocks_add_up(void **state)
         for (size_t i = 0; i < M * n; i++) {
             test_matrix_set(&x, i / n, i % n, test_normal(&rng));
         }
+        k = allowed(&k);
         mu_matmul with = matmul_new(&k, M, n, &rng);
         mu_operand all = mu_operand_of(kernel, x.data, n + 3, 1, 0);
         mu_gram(&with, M, n, &all, whole.data, M);

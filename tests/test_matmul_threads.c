@@ -73,7 +73,10 @@ static void compute(const problem *p, unsigned lanes)
     if (!mu_matmul_scratch(p->kernel, p->m, p->n, lanes, &bytes)) {
         return; /* the results then differ from those expected */
     }
-    mu_matmul with = {p->kernel, lanes, aligned_alloc(MU_ALIGNMENT, bytes)};
+    mu_matmul with = {.kernel = p->kernel,
+                      .lanes = lanes,
+                      .scratch = aligned_alloc(MU_ALIGNMENT, bytes),
+                      .separate = p->kernel->operands != p->kernel->type};
     double scales[2] = {p->plain ? 1 : 0.75, p->plain ? 1 : 1.5};
     mu_operand x = mu_operand_of(p->kernel, p->x, p->ld, scales[0], 0);
     mu_operand a = mu_operand_of(p->kernel, p->a, p->ld_square, scales[1], p->plain ? 0 : -0.3);

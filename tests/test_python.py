@@ -292,7 +292,7 @@ def test_coefficients():
 
 
 def test_threads_and_info():
-    assert muonium.info()["isa"] in ("portable", "avx2", "avx512", "neon", "blas")
+    assert muonium.info()["isa"] in ("portable", "avx2", "avx512", "avx512_bf16", "neon", "blas")
     muonium.set_threads(3)
     assert muonium.threads() == muonium.info()["threads"] == 3
     with pytest.raises(ValueError):

@@ -138,7 +138,12 @@ MU_SHARED void mu_fenv_leave(mu_fenv environment);
 
 /* ---- cpu.c: what the processor can do ---- */
 
-typedef enum mu_isa { MU_ISA_PORTABLE = 0, MU_ISA_AVX2 = 1, MU_ISA_AVX512 = 2 } mu_isa;
+typedef enum mu_isa {
+    MU_ISA_PORTABLE = 0,
+    MU_ISA_AVX2 = 1,
+    MU_ISA_AVX512 = 2,
+    MU_ISA_AVX512_BF16 = 3
+} mu_isa;
 
 typedef struct mu_cpu {
     mu_isa best;     /* the most capable that CPU and operating system offer */

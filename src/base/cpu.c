@@ -66,7 +66,7 @@ static const struct feature {
     {"avx512dq", 7, 0, EBX, 17, XMM_YMM_ZMM_MASKS, MU_ISA_AVX512},
     {"avx512bw", 7, 0, EBX, 30, XMM_YMM_ZMM_MASKS, MU_ISA_AVX512},
     {"avx512vl", 7, 0, EBX, 31, XMM_YMM_ZMM_MASKS, MU_ISA_AVX512},
-    {"avx512_bf16", 7, 1, EAX, 5, XMM_YMM_ZMM_MASKS, MU_ISA_PORTABLE},
+    {"avx512_bf16", 7, 1, EAX, 5, XMM_YMM_ZMM_MASKS, MU_ISA_AVX512_BF16},
     {"avx512_fp16", 7, 0, EDX, 23, XMM_YMM_ZMM_MASKS, MU_ISA_PORTABLE},
 };
 enum { FEATURES = sizeof features / sizeof features[0] };
@@ -75,7 +75,7 @@ static void detect_features(mu_cpu *cpu)
 {
     static char names[FEATURES * 16];
     unsigned saved = saved_registers();
-    bool complete[] = {[MU_ISA_PORTABLE] = true, [MU_ISA_AVX2] = true, [MU_ISA_AVX512] = true};
+    bool complete[] = {true, true, true, true}; /* mu_isa, each with all that are before it */
     size_t length = 0;
     for (size_t i = 0; i < FEATURES; i++) {
         const struct feature *feature = &features[i];
@@ -98,8 +98,8 @@ static void detect_features(mu_cpu *cpu)
         length += name_length;
     }
     cpu->features = names;
-    if (complete[MU_ISA_AVX2]) {
-        cpu->best = complete[MU_ISA_AVX512] ? MU_ISA_AVX512 : MU_ISA_AVX2;
+    for (int isa = MU_ISA_AVX2; isa <= MU_ISA_AVX512_BF16 && complete[isa]; isa++) {
+        cpu->best = (mu_isa)isa;
     }
 }
 

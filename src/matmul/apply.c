@@ -20,7 +20,42 @@ typedef struct application {
     size_t shares;      /* as many as threads, */
     size_t share;       /* each of so many lanes of X, the last of fewer: it is cut into strips */
     size_t strip_bytes; /* private packed memory per lane */
+    mu_operand x;
+    double before; /* C begins as so many times X, */
+    double after;  /* and ends as so many times what it has become */
 } application;
+
+/* The place of a strip in C, whose rows are those of X, or if that is on the left its columns. */
+static mu_block place_of(const application *a, size_t first, size_t end)
+{
+    const mu_product *p = &a->p;
+    size_t i = a->tall ? first : 0, j = a->tall ? 0 : first, strip = end - first;
+    mu_block place = {p->c + (i * p->ldc + j) * p->bytes, p->kernel->type,   (ptrdiff_t)p->ldc, 1,
+                      a->tall ? strip : p->k,             a->tall ? p->k : strip};
+    return place;
+}
+
+static void scale_place(const application *a, const mu_block *place, double factor)
+{
+    const mu_kernel *kernel = a->p.kernel;
+    for (size_t i = 0; i < place->rows; i++) {
+        kernel->row_scale((char *)place->data + i * a->p.ldc * a->p.bytes, place->cols, factor);
+    }
+}
+
+static void begin_with_x(const application *a, const mu_block *place, size_t first)
+{
+    if (a->x.data != a->p.c) {
+        ptrdiff_t skip = (ptrdiff_t)first * a->x.col_stride;
+        mu_block from = *place;
+        from.data = (char *)(uintptr_t)a->x.data + skip * (ptrdiff_t)muonium_dtype_size(a->x.dtype);
+        from.dtype = a->x.dtype;
+        from.row_stride = a->tall ? a->x.col_stride : a->x.row_stride;
+        from.col_stride = a->tall ? a->x.row_stride : a->x.col_stride;
+        a->p.kernel->load(&from, place->data, a->p.ldc);
+    }
+    scale_place(a, place, a->before);
+}
 
 static void strip_task(void *context, size_t index, unsigned lane)
 {
@@ -35,6 +70,10 @@ static void strip_task(void *context, size_t index, unsigned lane)
     }
     end = mu_min_size(first + STRIP, end);
     mu_product own = mu_take_strip(p, !a->tall, first, end, x->packed + lane * a->strip_bytes);
+    mu_block place = place_of(a, first, end);
+    if (a->before != 0) {
+        begin_with_x(a, &place, first);
+    }
     for (size_t at = 0; at < p->k; at += PART) {
         size_t strip = end - first, part = mu_min_size(PART, p->k - at);
         size_t i0 = a->tall ? first : at, rows = a->tall ? strip : part;
@@ -42,6 +81,9 @@ static void strip_task(void *context, size_t index, unsigned lane)
         for (size_t block = 0; block < blocks; block++) {
             mu_multiply_block(&own, block, i0, rows, j0, cols, false);
         }
+    }
+    if (a->after != 1) {
+        scale_place(a, &place, a->after);
     }
 }
 
@@ -55,12 +97,23 @@ void mu_apply(const mu_matmul *with, size_t m, size_t n, const mu_operand *a, co
     const mu_kernel *kernel = with->kernel;
     size_t mr = kernel->mr, nr = kernel->nr;
     bool tall = col_stride != 1; /* Y^T = X^T A, A being symmetric */
-    mu_lanes fixed = mu_rows_as_lanes(a), streamed = mu_cols_as_lanes(x);
+    mu_operand factor = *a, other = *x;
+    application all = {.p = mu_product_of(kernel, m, mu_block_columns(kernel, m)),
+                       .tall = tall,
+                       .x = *x,
+                       .after = 1};
+    if (with->separate) { /* (s A + d I) t X = s t (d / s X + A X) */
+        all.before = a->shift / a->scale;
+        all.after = a->scale * x->scale;
+        factor.scale = other.scale = 1;
+        factor.shift = 0;
+    }
+    mu_lanes fixed = mu_rows_as_lanes(&factor), streamed = mu_cols_as_lanes(&other);
     /* A is read where it lies if it is plain and, on the right, small; X too if it is, small, and
      * results go elsewhere. */
     bool plain_a = mu_is_plain(kernel, &fixed) && (!tall || m <= kernel->plain_right);
     if (tall && plain_a) {
-        fixed = mu_cols_as_lanes(a); /* the same, but adjacent */
+        fixed = mu_cols_as_lanes(&factor); /* the same, but adjacent */
     }
     plain_a = plain_a && (tall ? fixed.lane_stride : fixed.step_stride) == 1;
     bool plain_x = plain_a && m <= PLAIN && x->data != y && mu_is_plain(kernel, &streamed) &&
@@ -70,19 +123,13 @@ void mu_apply(const mu_matmul *with, size_t m, size_t n, const mu_operand *a, co
     const mu_lanes *left = tall ? &streamed : &fixed, *right = tall ? &fixed : &streamed;
     bool plain_left = tall ? plain_x : plain_a, plain_right = tall ? plain_a : plain_x;
     size_t rows = tall ? n : m, cols = tall ? m : n;
-    application all = {
-        .p = {.kernel = kernel,
-              .bytes = muonium_dtype_size(kernel->type),
-              .k = m,
-              .sum = mu_block_columns(kernel, m),
-              .kc = mu_block_columns(kernel, m),
-              .a = {*left, rows, mr, kernel->pack_a, NULL, plain_left ? rows / mr * mr : 0},
-              .b = {*right, cols, nr, kernel->pack_b, NULL,
-                    plain_right ? mu_plain_columns(kernel, cols) : 0},
-              .c = y,
-              .ldc = tall ? col_stride : row_stride},
-        .tall = tall};
     mu_product *p = &all.p;
+    p->a = (mu_side){*left, rows, mr, kernel->pack_a, NULL, plain_left ? rows / mr * mr : 0};
+    p->b = (mu_side){
+        *right, cols, nr, kernel->pack_b, NULL, plain_right ? mu_plain_columns(kernel, cols) : 0};
+    p->c = y;
+    p->ldc = tall ? col_stride : row_stride;
+    p->adds = all.before != 0;
     mu_side *whole = tall ? &p->b : &p->a, *strips = tall ? &p->a : &p->b;
     size_t unit = tall ? mr : kernel->grain;
     p->block_count = mu_ceil_div(m, p->kc);
@@ -98,7 +145,7 @@ void mu_apply(const mu_matmul *with, size_t m, size_t n, const mu_operand *a, co
 
 size_t mu_apply_scratch(const mu_kernel *kernel, size_t m, unsigned lanes)
 {
-    mu_product p = {.bytes = muonium_dtype_size(kernel->type), .kc = mu_block_columns(kernel, m)};
+    mu_product p = mu_product_of(kernel, m, mu_block_columns(kernel, m));
     size_t blocks = mu_ceil_div(m, p.kc);
     /* A on either side: whole panels of one may be more lanes than those of the other. */
     size_t left = mu_packed_bytes(&p, m, kernel->mr, blocks);

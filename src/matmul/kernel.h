@@ -18,6 +18,11 @@
  * lane being a row of A or a column of B. Lanes beyond the matrix hold zeros,
  * so a tile always computes whole and only its store heeds the edge.
  *
+ * A kernel may multiply bf16 instead, where the CPU has instructions for that: T is f32, what it
+ * packs is rounded to bf16, and two steps make one element of a panel, half as long then. Sums
+ * stay f32 and in the same order, so that of operands that bf16 holds, whose products are exact,
+ * it makes the same bits (but for sums below 2^-126, which such instructions take for zero).
+ *
  * Summation order, on which bit-identical results rest: within a block the
  * products are added in order of k onto zero, each by one fused multiply-add
  * (portable: a multiplication and an addition); blocks are added in order of k.
@@ -96,7 +101,8 @@ static inline double mu_larger(double a, double b)
 typedef struct mu_kernel {
     const char *name;
     mu_isa isa;
-    muonium_dtype type; /* T: MUONIUM_F32 or MUONIUM_F64 */
+    muonium_dtype type;     /* T: MUONIUM_F32 or MUONIUM_F64 */
+    muonium_dtype operands; /* what it multiplies: T, or MUONIUM_BF16 in pairs of steps */
     size_t mr, nr, kc;
     size_t grain; /* columns of a tile are read and computed so many at a time, 2^i */
     /* What was measured to be fastest (docs/performance.md): */
@@ -108,14 +114,16 @@ typedef struct mu_kernel {
      * cols <= nr. Without `accumulate` c is not read. a is mr rows by k steps at any strides,
      * b is k steps by adjacent columns: packed panels, with steps mr and nr apart, or
      * matrices where they lie. All mr rows are read, and cols columns rounded up to whole
-     * grains. No alignment beyond T's. */
+     * grains. No alignment beyond T's. Of pairs, `block` is even if k is
+     * longer, and panels are packed. */
     void (*tile)(size_t k, size_t block, const void *a, ptrdiff_t a_row, ptrdiff_t a_step,
                  const void *b, ptrdiff_t b_step, void *c, ptrdiff_t ldc, size_t rows, size_t cols,
                  bool accumulate);
 
     /* Pack any number of lanes by `steps` steps into panels of `width` lanes (mr for _a,
-     * nr for _b) that start panel_stride elements apart. Writes width * steps elements of
-     * each panel, reads nothing outside the source. */
+     * nr for _b) that start panel_stride elements, of the type of operands, apart. Writes
+     * width * steps elements of each panel, of pairs a whole number of them, the step beyond the
+     * last being zero; reads nothing outside the source. */
     void (*pack_a)(const mu_lanes *source, size_t lanes, size_t steps, void *packed,
                    size_t panel_stride);
     void (*pack_b)(const mu_lanes *source, size_t lanes, size_t steps, void *packed,
@@ -154,8 +162,8 @@ typedef struct mu_kernel {
     double (*burst)(size_t rounds);
 } mu_kernel;
 
-/* The kernel in use for a real type, MUONIUM_F32 or MUONIUM_F64; chosen once per
- * process from the CPU and MUONIUM_CPU. */
+/* The kernel in use for products of operands of a type: of a half type, one that multiplies it
+ * where there is one, else that of f32. Chosen once per process from the CPU and MUONIUM_CPU. */
 MU_SHARED muonium_status mu_kernel_choose(muonium_dtype type, const mu_kernel **kernel);
 
 /* All kernels compiled in, from 0; NULL past the last. Those above the CPU's

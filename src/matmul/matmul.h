@@ -48,6 +48,11 @@ typedef struct mu_matmul {
     const mu_kernel *kernel;
     unsigned lanes; /* threads to use at most */
     void *scratch;  /* aligned to MU_ALIGNMENT */
+    /* Scales and shifts are applied to products instead of operands, and there is no N. Where
+     * matrices hold values of a half type, products of which are exact, every kernel then makes
+     * the same bits; one that multiplies such values must be used so. symmul then takes matrices
+     * of the kernel's type with unit col_stride, apply an x without shift. */
+    bool separate;
 } mu_matmul;
 
 /* c: m x m, rows ldc apart; must not overlap the operands. */

@@ -9,7 +9,18 @@
 
 size_t mu_packed_bytes(const mu_product *p, size_t lanes, size_t width, size_t blocks)
 {
-    return mu_round_up(blocks * p->kc * mu_round_up(lanes, width) * p->bytes, MU_ALIGNMENT);
+    return mu_round_up(blocks * p->kc * mu_round_up(lanes, width) * p->packed_bytes, MU_ALIGNMENT);
+}
+
+mu_product mu_product_of(const mu_kernel *kernel, size_t k, size_t longest)
+{
+    mu_product p = {.kernel = kernel,
+                    .bytes = muonium_dtype_size(kernel->type),
+                    .packed_bytes = muonium_dtype_size(kernel->operands),
+                    .k = k,
+                    .sum = mu_block_columns(kernel, k),
+                    .kc = mu_round_up(longest, 2)};
+    return p;
 }
 
 mu_lanes mu_rows_as_lanes(const mu_operand *o)
@@ -58,7 +69,7 @@ static char *packed_at(const mu_product *p, const mu_side *s, size_t block, size
 {
     size_t panels = mu_ceil_div(s->lanes - s->plain, s->width);
     size_t index = (block - p->first_block) * panels + (lane - s->plain) / s->width;
-    return s->packed + index * p->kc * s->width * p->bytes;
+    return s->packed + index * p->kc * s->width * p->packed_bytes;
 }
 
 /* Lanes [from, to) of one block of k. */
@@ -140,7 +151,8 @@ static panels panels_at(const mu_product *p, const mu_side *s, size_t block, siz
 {
     ptrdiff_t width = (ptrdiff_t)s->width, bytes = (ptrdiff_t)p->bytes;
     if (lane >= s->plain) {
-        panels packed = {packed_at(p, s, block, lane), 1, width, (ptrdiff_t)p->kc * width * bytes};
+        panels packed = {packed_at(p, s, block, lane), 1, width,
+                         (ptrdiff_t)(p->kc * p->packed_bytes) * width};
         return packed;
     }
     ptrdiff_t lanes = s->whole.lane_stride, steps = s->whole.step_stride;
@@ -168,7 +180,8 @@ static void multiply_tile(const tiles *t, const panels *a, size_t i, const panel
         cols = mu_min_size(cols, (i + rows - j + within) & ~within);
     }
     kernel->tile(t->steps, p->sum, a->data, a->lane, a->step, b->data, b->step,
-                 p->c + (i * p->ldc + j) * p->bytes, (ptrdiff_t)p->ldc, rows, cols, t->block > 0);
+                 p->c + (i * p->ldc + j) * p->bytes, (ptrdiff_t)p->ldc, rows, cols,
+                 p->adds || t->block > 0);
 }
 
 /* The next panel after the one before `lane`. */

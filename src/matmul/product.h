@@ -24,7 +24,8 @@ typedef struct mu_side {
 
 typedef struct mu_product {
     const mu_kernel *kernel;
-    size_t bytes;       /* of an element */
+    size_t bytes;       /* of an element, */
+    size_t packed_bytes; /* and of a packed one */
     size_t k;           /* length of the sums */
     size_t sum;         /* how many terms are added onto zero at a time; at the end fewer */
     size_t kc;          /* a block: once or twice that, at the end less */
@@ -33,6 +34,7 @@ typedef struct mu_product {
     mu_side a, b;
     char *c;
     size_t ldc;
+    bool adds; /* to what c has already */
 } mu_product;
 
 static inline size_t mu_min_size(size_t a, size_t b)
@@ -45,11 +47,15 @@ static inline size_t mu_ceil_div(size_t a, size_t b)
     return (a + b - 1) / b;
 }
 
+/* A product of sums of this length, in blocks of whole pairs of steps, without operands yet. */
+mu_product mu_product_of(const mu_kernel *kernel, size_t k, size_t longest);
+
 /* Nothing to convert or to combine: tiles may read it where it lies, a left operand if its
  * steps are adjacent, a right one if its lanes are. */
 static inline bool mu_is_plain(const mu_kernel *kernel, const mu_lanes *o)
 {
-    return o->dtype == kernel->type && o->scale == 1 && !o->other && o->shift == 0;
+    bool as_it_is = o->dtype == kernel->type && kernel->operands == kernel->type;
+    return as_it_is && o->scale == 1 && !o->other && o->shift == 0;
 }
 
 /* Of so many plain columns, those that tiles can read without reading beyond. */

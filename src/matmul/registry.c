@@ -16,7 +16,7 @@ static const mu_kernel *const kernels[] = {
 
 enum { KERNEL_COUNT = sizeof kernels / sizeof kernels[0] };
 
-static const char *const isa_names[] = {"portable", "avx2", "avx512"};
+static const char *const isa_names[] = {"portable", "avx2", "avx512", "avx512_bf16"};
 
 /* The decision, made once. `problem` is the message of a MUONIUM_CPU that cannot
  * be obeyed; then nothing is in use. */
@@ -51,7 +51,8 @@ static void choose(void)
     }
     if (!choice.overridden) {
         snprintf(choice.problem, sizeof choice.problem,
-                 "MUONIUM_CPU is \"%.64s\": use portable, avx2, avx512%s, or unset it", wanted,
+                 "MUONIUM_CPU is \"%.64s\": use portable, avx2, avx512, avx512_bf16%s, or unset it",
+                 wanted,
                  strcmp(wanted, "blas") == 0 ? " (this build has no blas)" : "");
     } else if (choice.isa > best) {
         snprintf(choice.problem, sizeof choice.problem,
@@ -72,13 +73,16 @@ muonium_status mu_kernel_choose(muonium_dtype type, const mu_kernel **kernel)
     if (choice.problem[0]) {
         return mu_fail(MUONIUM_INVALID, "%s", choice.problem);
     }
+    bool half = type == MUONIUM_BF16 || type == MUONIUM_F16;
     for (size_t i = KERNEL_COUNT; i-- > 0;) {
-        if (kernels[i]->type == type && kernels[i]->isa <= choice.isa) {
+        if (kernels[i]->operands == type && kernels[i]->isa <= choice.isa &&
+            !(half && mu_blas_selected())) {
             *kernel = kernels[i];
             return MUONIUM_OK;
         }
     }
-    return mu_fail(MUONIUM_INVALID, "no kernel computes in type %d", (int)type);
+    return half ? mu_kernel_choose(MUONIUM_F32, kernel)
+                : mu_fail(MUONIUM_INVALID, "no kernel computes in type %d", (int)type);
 }
 
 muonium_status muonium_cpu(muonium_cpu_info *info)

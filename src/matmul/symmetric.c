@@ -115,8 +115,7 @@ static size_t blocks_within(const mu_product *p, size_t lanes, size_t width, siz
 /* Enough for a left operand that is packed whole, and so for the last lanes of a plain one. */
 size_t mu_triangle_scratch(const mu_kernel *kernel, size_t m, size_t k, unsigned lanes)
 {
-    mu_product p = {
-        .kernel = kernel, .bytes = muonium_dtype_size(kernel->type), .kc = long_block(kernel, k)};
+    mu_product p = mu_product_of(kernel, k, long_block(kernel, k));
     size_t mr = kernel->mr, nr = kernel->nr, blocks = mu_ceil_div(k, p.kc);
     size_t widest = square_of(kernel, m);
     size_t left = blocks_within(&p, m, mr, LEFT_AT_ONCE, blocks);
@@ -132,21 +131,17 @@ static void multiply(const mu_matmul *with, size_t m, size_t k, const mu_lanes *
     size_t mr = kernel->mr, nr = kernel->nr;
     bool a_plain = mu_is_plain(kernel, a) && a->step_stride == 1;
     bool b_plain = m <= kernel->plain_right && mu_is_plain(kernel, b) && b->lane_stride == 1;
-    triangle t = {
-        .p = {.kernel = kernel,
-              .bytes = muonium_dtype_size(kernel->type),
-              .k = k,
-              .sum = mu_block_columns(kernel, k),
-              .kc = long_block(kernel, k),
-              .a = {*a, m, mr, kernel->pack_a, with->scratch, a_plain ? m / mr * mr : 0},
-              .b = {*b, m, nr, kernel->pack_b, NULL, b_plain ? mu_plain_columns(kernel, m) : 0},
-              .c = c,
-              .ldc = ldc},
-        .finish = *finish,
-        .last = last,
-        .square = square_of(kernel, m),
-        .narrow = mu_min_size(m, mu_group_of(kernel))};
+    triangle t = {.p = mu_product_of(kernel, k, long_block(kernel, k)),
+                  .finish = *finish,
+                  .last = last,
+                  .square = square_of(kernel, m),
+                  .narrow = mu_min_size(m, mu_group_of(kernel))};
     mu_product *p = &t.p;
+    p->a = (mu_side){*a, m, mr, kernel->pack_a, with->scratch, a_plain ? m / mr * mr : 0};
+    p->b = (mu_side){
+        *b, m, nr, kernel->pack_b, NULL, b_plain ? mu_plain_columns(kernel, m) : 0};
+    p->c = c;
+    p->ldc = ldc;
     p->a.whole.distant = p->b.whole.distant = m > MU_SMALL;
     size_t blocks = mu_ceil_div(k, p->kc), left = m - p->a.plain;
     size_t at_once = blocks_within(p, left, mr, LEFT_AT_ONCE, blocks);
@@ -186,8 +181,12 @@ void mu_gram(const mu_matmul *with, size_t m, size_t n, const mu_operand *x, voi
         return;
     }
     mu_lanes rows = mu_rows_as_lanes(x);
-    mu_epilogue nothing = {.scale = 1};
-    multiply(with, m, n, &rows, &rows, c, ldc, &nothing, false);
+    mu_epilogue f = {.scale = 1};
+    if (with->separate) {
+        f.scale = x->scale * x->scale;
+        rows.scale = 1;
+    }
+    multiply(with, m, n, &rows, &rows, c, ldc, &f, false);
 }
 
 /* A number times a matrix of the kernel's type; plain without the number. */
@@ -273,7 +272,8 @@ void mu_symmul_finish(const mu_matmul *with, size_t m, const mu_operand *a, cons
     mu_lanes left = mu_rows_as_lanes(a), right = mu_rows_as_lanes(b);
     bool by_blas = mu_blas_selected(), shifted = a->shift != 0 || b->shift != 0;
     bool small = m <= kernel->plain_right && is_single(kernel, a) && is_single(kernel, b);
-    if (!by_blas && small && (finish->may_multiply_out || !shifted)) {
+    bool allowed = with->separate || (small && (finish->may_multiply_out || !shifted));
+    if (!by_blas && allowed) {
         multiply_out(a, b, &left, &right, &f);
     } else {
         choose_left(kernel, &left, &right);

@@ -120,7 +120,7 @@ static mu_iteration begin(const muonium_plan *plan, mu_oriented in, mu_oriented 
     }
     it.row_sums = (double *)(void *)memory;
     memory += mu_round_up(2 * plan->m * sizeof(double), MU_ALIGNMENT);
-    it.with = (mu_matmul){plan->kernel, threads, memory};
+    it.with = (mu_matmul){.kernel = plan->kernel, .lanes = threads, .scratch = memory};
     return it;
 }
 
@@ -184,6 +184,8 @@ static void orthogonalize(mu_iteration *it, const mu_survey *survey)
         return;
     }
     mu_normalize(it, survey);
+    it->with.kernel = it->plan->multiplier;
+    it->with.separate = it->plan->half;
     it->plan->form->run(it);
     if (it->plan->options.exact_certificate) {
         mu_certify_exactly(it);

@@ -92,15 +92,17 @@ static muonium_status check_shape(muonium_shape shape)
 /* Bytes for one matrix at a time on `threads` threads. */
 static bool bytes_for(const muonium_plan *plan, unsigned threads, size_t *bytes)
 {
-    size_t element = muonium_dtype_size(plan->kernel->type), own, square, scratch, sums;
+    size_t element = muonium_dtype_size(plan->kernel->type), own, square, scratch, sums, rounded;
     size_t rows = plan->in_place ? 0 : plan->m;
     if (!mu_matmul_scratch(plan->kernel, plan->m, plan->n, threads, &scratch) ||
+        !mu_matmul_scratch(plan->multiplier, plan->m, plan->n, threads, &rounded) ||
         !mu_mul(rows * element, plan->ldx, &own) ||
         !mu_mul(plan->m * element, plan->ldr, &square) ||
         !mu_mul(square, (size_t)plan->squares, &square) ||
         !mu_mul(plan->m, 2 * sizeof(double), &sums)) {
         return false;
     }
+    scratch = rounded > scratch ? rounded : scratch;
     return mu_add(scratch, own, bytes) && mu_add(*bytes, square, bytes) &&
            mu_add(*bytes, sums, bytes) && mu_add(*bytes, 8 * MU_ALIGNMENT, bytes);
 }
@@ -163,6 +165,9 @@ static muonium_status fill_plan(muonium_plan *plan)
     muonium_dtype real = o->precision == MUONIUM_F64 ? MUONIUM_F64 : MUONIUM_F32;
     if (status == MUONIUM_OK) {
         status = mu_kernel_choose(real, &plan->kernel);
+    }
+    if (status == MUONIUM_OK) {
+        status = mu_kernel_choose(o->precision, &plan->multiplier);
     }
     if (status == MUONIUM_OK) {
         status = mu_kernel_choose(MUONIUM_F64, &plan->wide);

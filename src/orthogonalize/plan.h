@@ -42,6 +42,7 @@ struct muonium_plan {
     const mu_form *form;
     const mu_direct_set *direct; /* direct form: its set */
     const mu_kernel *kernel;     /* of the type that products are computed in */
+    const mu_kernel *multiplier; /* the same, or for what is rounded to a half type its own */
     const mu_kernel *wide;       /* f64: for inputs and scales beyond f32 */
     bool tall;
     bool half;     /* intermediates are rounded to options.precision */

@@ -9,6 +9,7 @@
 
 #define PLAIN_RIGHT 256
 #define STRIP_BYTES (288 << 10)
+#define PAIRS 0
 #define BY_HAND 1
 #define T float
 #define T_DTYPE MUONIUM_F32

@@ -12,6 +12,7 @@
 
 #define PLAIN_RIGHT 1024
 #define STRIP_BYTES (400 << 10)
+#define PAIRS 0
 #define BY_HAND 0
 #define T float
 #define MR 8

@@ -11,6 +11,8 @@
  *                 choose(n, a, b), which is n lanes of a and then those of b,
  *                 widen(dtype, source) and, for f32, narrow(vector, half dtype, target)
  *   VL            elements of T per vector
+ *   PAIRS         1 if tiles multiply pairs of bf16, which take the place of elements of T, f32, in
+ *                 panels; the vocabulary then has fma_pairs and what pack_pairs.h names
  *   BY_HAND       1 if the vocabulary has eights, the loop of a tile (see tile_avx2.h), too;
  *                 UNROLL is then 8
  *   MR, NV        rows of a tile, and vectors in each, 2 or 3: NR = NV*VL columns
@@ -438,16 +440,23 @@ static inline
     }
 }
 
+#if PAIRS
+#include "matmul/kernels/pack_pairs.h"
+#define PACK NAME(pack_pairs)
+#else
+#define PACK NAME(pack)
+#endif
+
 static void NAME(pack_a)(const mu_lanes *source, size_t lanes, size_t steps, void *packed,
                          size_t panel_stride)
 {
-    NAME(pack)(MR, source, lanes, steps, packed, panel_stride);
+    PACK(MR, source, lanes, steps, packed, panel_stride);
 }
 
 static void NAME(pack_b)(const mu_lanes *source, size_t lanes, size_t steps, void *packed,
                          size_t panel_stride)
 {
-    NAME(pack)(NR, source, lanes, steps, packed, panel_stride);
+    PACK(NR, source, lanes, steps, packed, panel_stride);
 }
 
 /* ---- finish and mirror ---- */
@@ -700,7 +709,11 @@ static double NAME(burst)(size_t rounds)
     for (size_t r = 0; r < rounds; r++) {
 #pragma GCC unroll 16
         for (int i = 0; i < CHAINS; i++) {
+#if PAIRS
+            sum[i] = VEC(fma_pairs)(factor, term, sum[i]);
+#else
             sum[i] = VEC(fma)(sum[i], factor, term);
+#endif
         }
     }
     T kept[VL];
@@ -708,11 +721,12 @@ static double NAME(burst)(size_t rounds)
         sum[0] = VEC(add)(sum[0], sum[i]);
     }
     VEC(store)(kept, sum[0]);
-    /* The sums tend to 2e-3: using them keeps the compiler from dropping the work. */
-    return kept[0] >= 0 ? 2.0 * CHAINS * VL * (double)rounds : 0;
+    /* The sums tend to 2e-3, or grow: using them keeps the compiler from dropping the work. */
+    return kept[0] >= 0 ? 2.0 * (1 + PAIRS) * CHAINS * VL * (double)rounds : 0;
 }
 
 #undef PARTS
+#undef PACK
 #undef STAGE
 #undef RUN
 #undef NR

@@ -13,7 +13,8 @@
 
 #define MU_KERNEL(isa_, name_)                                                                     \
     {                                                                                              \
-        .name = name_, .isa = isa_, .type = T_DTYPE, .mr = MR, .nr = NV * VL,                      \
+        .name = name_, .isa = isa_, .type = T_DTYPE,                       \
+        .operands = PAIRS ? MUONIUM_BF16 : T_DTYPE, .mr = MR, .nr = NV * VL,                      \
         .grain = NAME(grain), .kc = KC, .plain_right = PLAIN_RIGHT, .strip_bytes = STRIP_BYTES,    \
         .tile = NAME(tile), .pack_a = NAME(pack_a), .pack_b = NAME(pack_b),                        \
         .mirror = NAME(mirror), .finish = NAME(finish), .load = NAME(load), .store = NAME(store),  \

@@ -19,7 +19,11 @@ static inline
         V row = VEC(set1)(a[i * a_row]);
 #pragma GCC unroll 4
         for (int j = 0; j < vectors; j++) {
+#if PAIRS
+            sum[i][j] = VEC(fma_pairs)(row, columns[j], sum[i][j]);
+#else
             sum[i][j] = VEC(fma)(row, columns[j], sum[i][j]);
+#endif
         }
     }
 }
@@ -162,6 +166,8 @@ static void NAME(tile)(size_t k, size_t block, const void *a, ptrdiff_t a_row, p
         }
     }
 #endif
+    k = (k + PAIRS) >> PAIRS;
+    block = (block + PAIRS) >> PAIRS;
     if (k > block) {
         NAME(tile_at)(true, k, block, a, a_row, a_step, b, b_step, c, ldc, rows, cols, accumulate);
     } else {

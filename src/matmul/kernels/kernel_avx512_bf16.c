@@ -1,0 +1,46 @@
+/*
+ * kernel_avx512_bf16.c: the kernel that multiplies bf16 by the instructions of AVX512-BF16, two
+ * steps at a time: the f32 kernel of kernel_avx512.c, whose sums it forms, at twice the peak.
+ * Operands are always packed.
+ */
+#if defined(__x86_64__)
+
+#include "matmul/kernels/vector_avx512_bf16.h"
+#include "matmul/kernels/kernels.h"
+
+#define PLAIN_RIGHT 0
+#define STRIP_BYTES (400 << 10)
+#define PAIRS 1
+#define BY_HAND 0
+#define T float
+#define MR 8
+#define UNROLL 1
+
+#define VEC(op) hf_##op
+#define VL 8
+#define NV 1
+#define NAME(f) f##_half_bf16
+#include "matmul/kernels/tile_template.h"
+#undef V
+#undef NR
+#undef VEC
+#undef VL
+#undef NV
+#undef NAME
+
+#define HALF_TILE tile_half_bf16
+#define T_DTYPE MUONIUM_F32
+#define T_BITS 32
+#define VEC(op) vf_##op
+#define VL 16
+#define NV 3
+#define KC 256
+#define NAME(f) f##_bf16
+#include "matmul/kernels/kernel_template.h"
+const mu_kernel mu_kernel_avx512_bf16_8x48 = MU_KERNEL(MU_ISA_AVX512_BF16, "avx512_bf16_8x48");
+
+#else
+
+typedef int mu_no_kernel_here; /* a translation unit must not be empty */
+
+#endif
