@@ -27,8 +27,9 @@ typedef struct taking {
 
 enum { PIECE = 128 }; /* columns, taken at a time with ROWS_PER_TASK rows */
 
-/* A piece with 2^shift taken off, as dense rows of the kernel's type. */
-static void load_shifted(const mu_iteration *it, const mu_block *from, int shift, void *to)
+/* A piece with 2^shift taken off, as rows of the kernel's type. */
+static void load_shifted(const mu_iteration *it, const mu_block *from, int shift, void *to,
+                         size_t ld)
 {
     const mu_kernel *wide = it->plan->wide;
     int half = shift / 2, rest = shift - half; /* 2^shift may not be a double */
@@ -38,11 +39,12 @@ static void load_shifted(const mu_iteration *it, const mu_block *from, int shift
         wide->row_scale(buffer + i * PIECE, from->cols, ldexp(1, -half));
         wide->row_scale(buffer + i * PIECE, from->cols, ldexp(1, -rest));
     }
-    mu_block dense = {to, it->plan->kernel->type, PIECE, 1, from->rows, from->cols};
-    wide->store(buffer, PIECE, &dense);
+    mu_block rows = {to, it->plan->kernel->type, (ptrdiff_t)ld, 1, from->rows, from->cols};
+    wide->store(buffer, PIECE, &rows);
 }
 
-/* X may be at home already: every piece is read before it is written. */
+/* X may be at home already: every piece is read before it is written. Rows at home are converted
+ * straight into their place. */
 static void take_rows(void *context, size_t index, unsigned lane)
 {
     const taking *t = context;
@@ -52,19 +54,22 @@ static void take_rows(void *context, size_t index, unsigned lane)
     mu_oriented x = mu_matrix_of(&it->x);
     (void)lane;
     double buffer[ROWS_PER_TASK * PIECE]; /* of the kernel's type */
-    size_t row_bytes = PIECE * muonium_dtype_size(kernel->type), first = index * ROWS_PER_TASK;
+    size_t first = index * ROWS_PER_TASK;
     size_t rows = plan->m - first < ROWS_PER_TASK ? plan->m - first : ROWS_PER_TASK;
     for (size_t j = 0; j < plan->n; j += PIECE) {
         size_t cols = plan->n - j < PIECE ? plan->n - j : PIECE;
         mu_block from = mu_block_at(&x, first, j, rows, cols);
         mu_block to = mu_block_at(&it->home, first, j, rows, cols);
+        bool straight = to.col_stride == 1 && to.dtype == kernel->type && to.data != from.data;
+        void *place = straight ? to.data : buffer;
+        size_t ld = straight ? (size_t)to.row_stride : PIECE;
         if (t->shift != 0) {
-            load_shifted(it, &from, t->shift, buffer);
+            load_shifted(it, &from, t->shift, place, ld);
         } else {
-            kernel->load(&from, buffer, PIECE);
+            kernel->load(&from, place, ld);
         }
         for (size_t i = 0; i < rows; i++) {
-            char *row = (char *)buffer + i * row_bytes;
+            char *row = (char *)place + i * ld * muonium_dtype_size(kernel->type);
             if (t->shift == 0) {
                 kernel->row_scale(row, cols, t->factor);
             }
@@ -75,7 +80,9 @@ static void take_rows(void *context, size_t index, unsigned lane)
                 kernel->row_round(row, cols, plan->options.precision);
             }
         }
-        kernel->store(buffer, PIECE, &to);
+        if (!straight) {
+            kernel->store(buffer, PIECE, &to);
+        }
     }
 }
 
