@@ -149,8 +149,8 @@ static __m256i _mm512_cvtps_ph(__m512 a, int rounding)
     return _mm256_loadu_si256((const void *)z);
 }
 
-#define mu_kernel_avx512_f32_8x48 mu_kernel_emulated_f32
-#define mu_kernel_avx512_f64_8x24 mu_kernel_emulated_f64
+#define mu_kernel_avx512_f32_8x32 mu_kernel_emulated_f32
+#define mu_kernel_avx512_f64_8x16 mu_kernel_emulated_f64
 #include "matmul/kernels/kernel_avx512.c"
 
 /* What a second kernel in the same file defines again. */
@@ -259,7 +259,7 @@ static vf_t vf_pairs_across(vf_t v, vf_t w)
     return vf_load(x);
 }
 
-#define mu_kernel_avx512_bf16_8x48 mu_kernel_emulated_bf16
+#define mu_kernel_avx512_bf16_8x32 mu_kernel_emulated_bf16
 #include "matmul/kernels/kernel_avx512_bf16.c"
 
 #endif

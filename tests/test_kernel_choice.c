@@ -56,7 +56,7 @@ static void test_choice(void **state)
 static void test_every_choice(void **state)
 {
     (void)state;
-    const char *const values[] = {NULL,     "",            "portable", "avx2", "avx512",
+    const char *const values[] = {NULL,          "",     "portable", "avx2", "avx512",
                                   "avx512_bf16", "sse9", "AVX2",     "avx"};
     for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
         assert_child_ok(test_run_again("MUONIUM_CPU", values[i], 20));

@@ -24,8 +24,8 @@ typedef struct kind {
     size_t layout; /* see test_layout */
     bool integers; /* results are exact */
     bool with_other;
-    bool plain; /* nothing but the matrix itself */
-    bool alone; /* on one thread, else on a random number */
+    bool plain;    /* nothing but the matrix itself */
+    bool alone;    /* on one thread, else on a random number */
     bool separate; /* scales and shifts apart from the matrices, which have values of bf16 */
 } kind;
 

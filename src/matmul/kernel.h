@@ -36,6 +36,14 @@
 
 #define MU_STEPS 8 /* tiles take whole numbers of so many steps fastest */
 
+/* The loop that follows has a constant number of turns, at most 16, and is to become as many
+ * copies of its body: an array that it goes through may then be registers. */
+#if defined(__clang__)
+#define MU_UNROLLED _Pragma("clang loop unroll(full)")
+#else
+#define MU_UNROLLED _Pragma("GCC unroll 16")
+#endif
+
 #define MU_BLOCK 96 /* every kernel's mr and nr divide it: diagonal tiles end with their block */
 
 /* Lanes by steps of scale * data + other_scale * other + shift * I, to be packed. */

@@ -24,12 +24,12 @@ typedef struct mu_side {
 
 typedef struct mu_product {
     const mu_kernel *kernel;
-    size_t bytes;       /* of an element, */
+    size_t bytes;        /* of an element, */
     size_t packed_bytes; /* and of a packed one */
-    size_t k;           /* length of the sums */
-    size_t sum;         /* how many terms are added onto zero at a time; at the end fewer */
-    size_t kc;          /* a block: once or twice that, at the end less */
-    size_t first_block; /* what is packed now */
+    size_t k;            /* length of the sums */
+    size_t sum;          /* how many terms are added onto zero at a time; at the end fewer */
+    size_t kc;           /* a block: once or twice that, at the end less */
+    size_t first_block;  /* what is packed now */
     size_t block_count;
     mu_side a, b;
     char *c;

@@ -52,8 +52,7 @@ static void choose(void)
     if (!choice.overridden) {
         snprintf(choice.problem, sizeof choice.problem,
                  "MUONIUM_CPU is \"%.64s\": use portable, avx2, avx512, avx512_bf16%s, or unset it",
-                 wanted,
-                 strcmp(wanted, "blas") == 0 ? " (this build has no blas)" : "");
+                 wanted, strcmp(wanted, "blas") == 0 ? " (this build has no blas)" : "");
     } else if (choice.isa > best) {
         snprintf(choice.problem, sizeof choice.problem,
                  "MUONIUM_CPU is \"%s\", but this CPU offers only %s: choose that or less, or "

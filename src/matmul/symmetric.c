@@ -138,8 +138,7 @@ static void multiply(const mu_matmul *with, size_t m, size_t k, const mu_lanes *
                   .narrow = mu_min_size(m, mu_group_of(kernel))};
     mu_product *p = &t.p;
     p->a = (mu_side){*a, m, mr, kernel->pack_a, with->scratch, a_plain ? m / mr * mr : 0};
-    p->b = (mu_side){
-        *b, m, nr, kernel->pack_b, NULL, b_plain ? mu_plain_columns(kernel, m) : 0};
+    p->b = (mu_side){*b, m, nr, kernel->pack_b, NULL, b_plain ? mu_plain_columns(kernel, m) : 0};
     p->c = c;
     p->ldc = ldc;
     p->a.whole.distant = p->b.whole.distant = m > MU_SMALL;

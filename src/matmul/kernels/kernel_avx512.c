@@ -1,9 +1,10 @@
 /*
- * kernel_avx512.c: the kernels for x86-64 with AVX-512 F, DQ, BW and VL. Of 32 registers
- * 24 hold sums. 12 rows of two vectors would use as many, but 8 of three waste less at the
- * diagonal and at the last rows, of which most matrices have a multiple of 8: symmul is 1 %
- * faster at 1024, 16 at 256, 17 at 64 (docs/performance.md). A step takes 12 cycles or more, so one
- * branch for each costs nothing; unrolled, gcc 12 spills sums in tiles of two blocks.
+ * kernel_avx512.c: the kernels for x86-64 with AVX-512 F, DQ, BW and VL. Of 32 registers only
+ * 16 hold sums: 8 rows of two vectors. With 24, 8 of three or 12 of two, a tile takes 50 cycles
+ * more on Zen 4, where no more than some 20 such stores may wait for what they store, and these
+ * wait for all that is still to be multiplied; 64 x 64 are 6 % slower, 512 x 512 2 %, and from
+ * 1024 on it is the same (docs/performance.md). A step takes 16 cycles or more, so one branch for
+ * each costs nothing.
  */
 #if defined(__x86_64__)
 
@@ -35,11 +36,11 @@
 #define T_BITS 32
 #define VEC(op) vf_##op
 #define VL 16
-#define NV 3
+#define NV 2
 #define KC 256
 #define NAME(f) f##_f32
 #include "matmul/kernels/kernel_template.h"
-const mu_kernel mu_kernel_avx512_f32_8x48 = MU_KERNEL(MU_ISA_AVX512, "avx512_f32_8x48");
+const mu_kernel mu_kernel_avx512_f32_8x32 = MU_KERNEL(MU_ISA_AVX512, "avx512_f32_8x32");
 
 #undef HALF_TILE
 #undef T
@@ -74,11 +75,11 @@ const mu_kernel mu_kernel_avx512_f32_8x48 = MU_KERNEL(MU_ISA_AVX512, "avx512_f32
 #define T_BITS 64
 #define VEC(op) vd_##op
 #define VL 8
-#define NV 3
+#define NV 2
 #define KC 256
 #define NAME(f) f##_f64
 #include "matmul/kernels/kernel_template.h"
-const mu_kernel mu_kernel_avx512_f64_8x24 = MU_KERNEL(MU_ISA_AVX512, "avx512_f64_8x24");
+const mu_kernel mu_kernel_avx512_f64_8x16 = MU_KERNEL(MU_ISA_AVX512, "avx512_f64_8x16");
 
 #else
 

@@ -33,11 +33,11 @@
 #define T_BITS 32
 #define VEC(op) vf_##op
 #define VL 16
-#define NV 3
+#define NV 2
 #define KC 256
 #define NAME(f) f##_bf16
 #include "matmul/kernels/kernel_template.h"
-const mu_kernel mu_kernel_avx512_bf16_8x48 = MU_KERNEL(MU_ISA_AVX512_BF16, "avx512_bf16_8x48");
+const mu_kernel mu_kernel_avx512_bf16_8x32 = MU_KERNEL(MU_ISA_AVX512_BF16, "avx512_bf16_8x32");
 
 #else
 

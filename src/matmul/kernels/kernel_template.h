@@ -15,7 +15,7 @@
  *                 panels; the vocabulary then has fma_pairs and what pack_pairs.h names
  *   BY_HAND       1 if the vocabulary has eights, the loop of a tile (see tile_avx2.h), too;
  *                 UNROLL is then 8
- *   MR, NV        rows of a tile, and vectors in each, 2 or 3: NR = NV*VL columns
+ *   MR, NV        rows of a tile, and vectors in each, 2: NR = NV*VL columns
  *   UNROLL        steps of a tile between branches: as many as the compiler bears, 1 or more
  *   HALF_TILE     if defined, a tile of MR rows by up to VL/2 columns, from tile_template.h with
  *                 vectors half as long
@@ -170,14 +170,14 @@ static void NAME(load)(const mu_block *from, void *to, size_t ld)
     for (size_t j = 0; j < turned; j += VL) {
         for (size_t i = 0; i < whole; i += VL) {
             V square[VL];
-#pragma GCC unroll 16
+            MU_UNROLLED
             for (size_t l = 0; l < VL; l++) {
                 const void *down = NAME(at)(from, i, j + l);
                 square[l] =
                     from->dtype == T_DTYPE ? VEC(load)(down) : VEC(widen)(from->dtype, down);
             }
             VEC(transpose)(square);
-#pragma GCC unroll 16
+            MU_UNROLLED
             for (size_t l = 0; l < VL; l++) {
                 VEC(store)(target + (i + l) * ld + j, square[l]);
             }
@@ -234,7 +234,7 @@ static inline __attribute__((always_inline)) void NAME(pack_adjacent)(
     size_t s = 0, copied = readable < covered ? 0 : more || width == covered ? steps : steps - 1;
     for (; s < copied; s++) {
         ptrdiff_t row = (ptrdiff_t)s * step_stride;
-#pragma GCC unroll 4
+        MU_UNROLLED
         for (size_t l = 0; l < covered; l += VL) {
             V value = VEC(mul)(VEC(load)(from + row + l), factor);
             if (other) {
@@ -269,11 +269,11 @@ static inline __attribute__((always_inline)) void NAME(pack_across)(
     size_t s = 0, whole = steps / VL * VL, present = full ? width : lanes;
     V factor = VEC(set1)(scale), other_factor = VEC(set1)(other_scale);
     for (; s < whole; s += VL) {
-#pragma GCC unroll 4
+        MU_UNROLLED
         for (size_t groups = (width + VL - 1) / VL; groups > 0; groups--) {
             size_t group = (groups - 1) * VL;
             V square[VL];
-#pragma GCC unroll 16
+            MU_UNROLLED
             for (size_t l = 0; l < VL; l++) {
                 if (group + l < present) {
                     ptrdiff_t at = (ptrdiff_t)(group + l) * lane_stride + (ptrdiff_t)s;
@@ -298,12 +298,12 @@ static inline __attribute__((always_inline)) void NAME(pack_across)(
             }
             T *to = packed + s * width + group;
             if (group + VL <= width || s + VL < steps) {
-#pragma GCC unroll 16
+                MU_UNROLLED
                 for (size_t i = 0; i < VL; i++) {
                     VEC(store)(to + i * width, square[i]);
                 }
             } else {
-#pragma GCC unroll 16
+                MU_UNROLLED
                 for (size_t i = 0; i + 1 < VL; i++) {
                     VEC(store)(to + i * width, square[i]);
                 }
@@ -488,7 +488,7 @@ static inline
             V value = VEC(load)(c + j);
             if (changes) {
                 value = VEC(mul)(value, VEC(set1)(scale));
-#pragma GCC unroll 4
+                MU_UNROLLED
                 for (size_t t = 0; t < terms; t++) {
                     V more = VEC(mul)(VEC(load)(term[t] + j), VEC(set1)(factor[t]));
                     value = VEC(add)(value, more);
@@ -544,12 +544,12 @@ static inline
 {
     V square[VL], before[VL];
     bool diagonal = down == across;
-#pragma GCC unroll 16
+    MU_UNROLLED
     for (size_t l = 0; l < VL; l++, down += ldc) {
         before[l] = square[l] = VEC(load)(down);
     }
     VEC(transpose)(square);
-#pragma GCC unroll 16
+    MU_UNROLLED
     for (size_t l = 0; l < VL; l++, across += ldc) {
         VEC(store)(across, diagonal ? VEC(choose)(l + 1, before[l], square[l]) : square[l]);
     }
@@ -702,12 +702,12 @@ static double NAME(burst)(size_t rounds)
 {
     enum { CHAINS = 12 };
     V sum[CHAINS], factor = VEC(set1)((T)0.5), term = VEC(set1)((T)1e-3);
-#pragma GCC unroll 16
+    MU_UNROLLED
     for (int i = 0; i < CHAINS; i++) {
         sum[i] = VEC(set1)((T)i);
     }
     for (size_t r = 0; r < rounds; r++) {
-#pragma GCC unroll 16
+        MU_UNROLLED
         for (int i = 0; i < CHAINS; i++) {
 #if PAIRS
             sum[i] = VEC(fma_pairs)(factor, term, sum[i]);

@@ -22,17 +22,19 @@ static inline __attribute__((always_inline)) V NAME(pairs_of)(const T *from, siz
 
 /* Steps adjacent in memory: rounded, then squares of pairs are transposed in registers. A panel
  * of half a vector fills a square with twice as many steps. `width` is a constant. */
-static inline __attribute__((always_inline)) void NAME(pack_pairs_across)(
-    const size_t width, bool distant, const T *restrict from, ptrdiff_t lane_stride, size_t lanes,
-    size_t steps, T *restrict packed)
+static inline
+    __attribute__((always_inline)) void NAME(pack_pairs_across)(const size_t width, bool distant,
+                                                                const T *restrict from,
+                                                                ptrdiff_t lane_stride, size_t lanes,
+                                                                size_t steps, T *restrict packed)
 {
     _Static_assert(MR == VL / 2 && NR % VL == 0, "a panel is half a vector wide, or whole ones");
     const size_t side = width < VL ? width : VL, at_once = 2 * VL * (VL / side);
     for (size_t s = 0; s < steps; s += at_once) {
-#pragma GCC unroll 4
+        MU_UNROLLED
         for (size_t group = 0; group < width; group += side) {
             V square[VL];
-#pragma GCC unroll 16
+            MU_UNROLLED
             for (size_t l = 0; l < VL; l++) {
                 size_t lane = group + l % side, step = s + l / side * 2 * VL;
                 square[l] = VEC(zero)();
@@ -49,14 +51,14 @@ static inline __attribute__((always_inline)) void NAME(pack_pairs_across)(
             T *to = packed + s / 2 * width + group;
             size_t pairs = (steps - s + 1) / 2;
             if (side == VL) {
-#pragma GCC unroll 16
+                MU_UNROLLED
                 for (size_t i = 0; i < VL; i++) {
                     if (i < pairs) {
                         VEC(store)(to + i * width, square[i]);
                     }
                 }
             } else {
-#pragma GCC unroll 16
+                MU_UNROLLED
                 for (size_t i = 0; i < VL; i++) {
                     if (i < pairs) {
                         VEC(store_low)(to + i * width, square[i]);
@@ -78,7 +80,7 @@ static inline
                                                                   T *restrict packed)
 {
     for (size_t s = 0; s < steps; s += 2, from += 2 * step_stride, packed += width) {
-#pragma GCC unroll 4
+        MU_UNROLLED
         for (size_t l = 0; l < width; l += VL) {
             size_t here = l >= lanes ? 0 : lanes - l < VL ? lanes - l : VL;
             V first, second = VEC(zero)();
@@ -100,11 +102,10 @@ static inline
 }
 
 /* Anything else, as T first, STAGE steps at a time. */
-static inline
-    __attribute__((always_inline)) void NAME(pack_pairs_staged)(const size_t width,
-                                                                const mu_lanes *source,
-                                                                size_t lanes, size_t steps,
-                                                                T *packed)
+static inline __attribute__((always_inline)) void NAME(pack_pairs_staged)(const size_t width,
+                                                                          const mu_lanes *source,
+                                                                          size_t lanes,
+                                                                          size_t steps, T *packed)
 {
     T stage[STAGE * NR];
     for (size_t s = 0; s < steps; s += STAGE) {

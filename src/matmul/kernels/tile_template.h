@@ -10,14 +10,14 @@ static inline
                                                        ptrdiff_t a_row, const T *b, V sum[MR][NV])
 {
     V columns[NV];
-#pragma GCC unroll 4
+    MU_UNROLLED
     for (int j = 0; j < vectors; j++) {
         columns[j] = VEC(load)(b + j * VL);
     }
-#pragma GCC unroll 16
+    MU_UNROLLED
     for (int i = 0; i < MR; i++) {
         V row = VEC(set1)(a[i * a_row]);
-#pragma GCC unroll 4
+        MU_UNROLLED
         for (int j = 0; j < vectors; j++) {
 #if PAIRS
             sum[i][j] = VEC(fma_pairs)(row, columns[j], sum[i][j]);
@@ -35,9 +35,9 @@ static inline __attribute__((always_inline)) void NAME(add_steps)(const int vect
                                                                   ptrdiff_t a_step, const T **b,
                                                                   ptrdiff_t b_step, V sum[MR][NV])
 {
-#pragma GCC unroll 16
+    MU_UNROLLED
     for (int i = 0; i < MR; i++) {
-#pragma GCC unroll 4
+        MU_UNROLLED
         for (int j = 0; j < vectors; j++) {
             sum[i][j] = VEC(zero)();
         }
@@ -50,23 +50,25 @@ static inline __attribute__((always_inline)) void NAME(add_steps)(const int vect
     }
 #else
     for (; k >= UNROLL; k -= UNROLL) {
-#pragma GCC unroll 8
+        MU_UNROLLED
         for (int step = 0; step < UNROLL; step++, *a += a_step, *b += b_step) {
             NAME(add_step)(vectors, *a, a_row, *b, sum);
         }
     }
 #endif
+#if UNROLL > 1
     for (; k > 0; k--, *a += a_step, *b += b_step) {
         NAME(add_step)(vectors, *a, a_row, *b, sum);
     }
+#endif
 }
 
 static inline __attribute__((always_inline)) void NAME(store_sums)(const int vectors, V sum[MR][NV],
                                                                    T to[MR][NR])
 {
-#pragma GCC unroll 16
+    MU_UNROLLED
     for (int i = 0; i < MR; i++) {
-#pragma GCC unroll 4
+        MU_UNROLLED
         for (int j = 0; j < vectors; j++) {
             VEC(store)(&to[i][j * VL], sum[i][j]);
         }
@@ -84,7 +86,7 @@ static inline __attribute__((always_inline)) void NAME(tile_of)(
     /* The tile of C arrives while the sum is being formed. Sums too short for that are of matrices
      * that are near: at 32, asking for them would take 5 % of the time. */
     for (size_t i = 0; k > 64 && i < rows; i++) {
-#pragma GCC unroll 4
+        MU_UNROLLED
         for (size_t j = 0; j < NR; j += MU_ALIGNMENT / sizeof(T)) {
             __builtin_prefetch(c + (ptrdiff_t)i * ldc + (ptrdiff_t)j, 1);
         }
@@ -96,12 +98,12 @@ static inline __attribute__((always_inline)) void NAME(tile_of)(
     }
     NAME(add_steps)(vectors, k, &a, a_row, a_step, &b, b_step, sum);
     if (cols == (size_t)(vectors * VL)) {
-#pragma GCC unroll 16
+        MU_UNROLLED
         for (int i = 0; i < MR; i++) {
             if ((size_t)i == rows) {
                 break;
             }
-#pragma GCC unroll 4
+            MU_UNROLLED
             for (int j = 0; j < vectors; j++) {
                 T *to = c + i * ldc + j * VL;
                 V before = two ? VEC(load)(&first[i][j * VL]) : VEC(zero)();
@@ -136,9 +138,6 @@ static inline
 {
     if (NV == 1 || cols <= VL) {
         NAME(tile_of)(1, two, k, block, a, a_row, a_step, b, b_step, c, ldc, rows, cols,
-                      accumulate);
-    } else if (NV == 3 && cols <= 2 * VL) {
-        NAME(tile_of)(2, two, k, block, a, a_row, a_step, b, b_step, c, ldc, rows, cols,
                       accumulate);
     } else if (b_step == NR && a_step == MR && a_row == 1) {
         NAME(tile_of)(NV, two, k, block, a, 1, MR, b, NR, c, ldc, rows, cols, accumulate);
