@@ -24,7 +24,8 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 SIZES = (32, 64, 128, 256, 512, 1024, 2048)
-FORMS = ("stored in bf16", "stored in f16", "standard", "gram", "direct P11", "direct P12")
+FORMS = ("stored in bf16", "stored in f16", "standard", "gram", "direct P11", "direct P12",
+         "rounded to bf16")
 PRODUCTS = ("gram", "symmul", "apply", "cblas_ssyrk", "cblas_sgemm")
 COLOURS = dict(zip(PRODUCTS, ("#0072b2", "#d55e00", "#009e73", "#999999", "#555555")))
 LIBRARIES = ("libopenblas.so.0", "libblis.so.4", "libmkl_rt.so", "libmkl_rt.so.2")

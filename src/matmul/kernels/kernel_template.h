@@ -671,14 +671,37 @@ static void NAME(row_add)(void *to, const void *from, size_t n, double factor, b
     }
 }
 
+static T NAME(rounded_one)(T value, muonium_dtype half)
+{
+    double held; /* room for any type */
+    NAME(store_one)(&held, half, value);
+    return NAME(load_one)(&held, half);
+}
+
+#if T_BITS == 32
+static inline V NAME(rounded)(V values, muonium_dtype half)
+{
+    uint16_t held[VL];
+    if (half == MUONIUM_BF16) {
+        VEC(narrow)(values, MUONIUM_BF16, held);
+        return VEC(widen)(MUONIUM_BF16, held);
+    }
+    VEC(narrow)(values, MUONIUM_F16, held);
+    return VEC(widen)(MUONIUM_F16, held);
+}
+#endif
+
 static void NAME(row_round)(void *row, size_t n, muonium_dtype half)
 {
     T *x = row;
-    uint16_t buffer[STAGE];
-    for (size_t i = 0; i < n; i += STAGE) {
-        size_t part = n - i < STAGE ? n - i : STAGE;
-        NAME(store_row)(x + i, part, buffer, half, 1);
-        NAME(load_row)(buffer, half, 1, part, x + i);
+    size_t i = 0;
+#if T_BITS == 32
+    for (; i + VL <= n; i += VL) {
+        VEC(store)(x + i, NAME(rounded)(VEC(load)(x + i), half));
+    }
+#endif
+    for (; i < n; i++) {
+        x[i] = NAME(rounded_one)(x[i], half);
     }
 }
 
@@ -687,11 +710,19 @@ static void NAME(row_combine)(void *to, double alpha, const void *from, double b
 {
     T *y = to;
     const T *x = from;
-    NAME(row_round)(y, n, half);
-    for (size_t i = 0; i < n; i++) {
-        y[i] = (T)alpha * y[i] + (T)beta * x[i];
+    size_t i = 0;
+#if T_BITS == 32
+    V first = VEC(set1)((T)alpha), second = VEC(set1)((T)beta);
+    for (; i + VL <= n; i += VL) {
+        V value = VEC(mul)(first, NAME(rounded)(VEC(load)(y + i), half));
+        value = VEC(add)(value, VEC(mul)(second, VEC(load)(x + i)));
+        VEC(store)(y + i, NAME(rounded)(value, half));
     }
-    NAME(row_round)(y, n, half);
+#endif
+    for (; i < n; i++) {
+        y[i] = (T)alpha * NAME(rounded_one)(y[i], half) + (T)beta * x[i];
+        y[i] = NAME(rounded_one)(y[i], half);
+    }
 }
 
 /* ---- peak ---- */
