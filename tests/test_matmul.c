@@ -456,6 +456,7 @@ static void test_long_sums(void **state)
         check_gram(&k, 7, 4 * kernel->kc + 1, &rng);
         if (!test_kernel_emulated(kernel)) {
             check_apply(&k, 1100, 33, false, &rng);
+            check_gram(&k, 97 + test_below(&rng, 200), 2600, &rng);
         }
     }
     if (!test_kernel_emulated(kernel)) {

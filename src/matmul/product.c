@@ -46,8 +46,11 @@ mu_lanes mu_cols_as_lanes(const mu_operand *o)
 
 size_t mu_group_of(const mu_kernel *kernel)
 {
-    size_t half = MU_BLOCK / 2;
-    return half % kernel->mr == 0 && half % kernel->nr == 0 ? half : MU_BLOCK;
+    size_t group = MU_BLOCK / 3;
+    while (group % kernel->mr != 0 || group % kernel->nr != 0) {
+        group += MU_BLOCK / 6;
+    }
+    return group;
 }
 
 size_t mu_block_columns(const mu_kernel *kernel, size_t k)

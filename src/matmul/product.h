@@ -68,7 +68,7 @@ static inline size_t mu_plain_columns(const mu_kernel *kernel, size_t columns)
 mu_lanes mu_rows_as_lanes(const mu_operand *o);
 mu_lanes mu_cols_as_lanes(const mu_operand *o);
 
-/* Lanes packed at a time, and rows of small squares: whole panels of either side. */
+/* Lanes packed at a time, and the least that squares are cut into: whole panels of either side. */
 size_t mu_group_of(const mu_kernel *kernel);
 
 /* Bytes of `blocks` blocks of a packed side. */

@@ -98,9 +98,15 @@ static void strip_task(void *context, size_t index, unsigned lane)
     }
 }
 
-static size_t square_of(const mu_kernel *kernel, size_t m)
+/* Small matrices that threads share are cut into smaller squares, which even them out: 32 are 7 %
+ * faster than 96 at 128 with AVX-512, 64 1.5 % from 256 to 512; on one thread they are 1 to 5 %
+ * slower (docs/performance.md). */
+static size_t square_of(const mu_kernel *kernel, size_t m, size_t threads)
 {
-    return mu_min_size(m, m > MU_SMALL ? MU_BLOCK : mu_group_of(kernel));
+    enum { TINY = 128, MEDIUM = 64 };
+    size_t group = mu_group_of(kernel), medium = MEDIUM > group ? MEDIUM / group * group : group;
+    size_t shared = m > MU_SMALL ? MU_BLOCK : m > TINY ? medium : group;
+    return mu_min_size(m, threads > 1 ? shared : MU_BLOCK);
 }
 
 /* How many of `blocks` blocks of k, at least one, are packed at once if those of `lanes` lanes
@@ -116,11 +122,15 @@ static size_t blocks_within(const mu_product *p, size_t lanes, size_t width, siz
 size_t mu_triangle_scratch(const mu_kernel *kernel, size_t m, size_t k, unsigned lanes)
 {
     mu_product p = mu_product_of(kernel, k, long_block(kernel, k));
-    size_t mr = kernel->mr, nr = kernel->nr, blocks = mu_ceil_div(k, p.kc);
-    size_t widest = square_of(kernel, m);
+    size_t mr = kernel->mr, nr = kernel->nr, blocks = mu_ceil_div(k, p.kc), most = 0;
     size_t left = blocks_within(&p, m, mr, LEFT_AT_ONCE, blocks);
-    size_t right = blocks_within(&p, widest, nr, kernel->strip_bytes, blocks);
-    return mu_packed_bytes(&p, m, mr, left) + lanes * mu_packed_bytes(&p, widest, nr, right);
+    for (size_t threads = 1; threads <= 2; threads++) { /* there may be fewer than expected */
+        size_t square = square_of(kernel, m, threads);
+        size_t right = blocks_within(&p, square, nr, kernel->strip_bytes, blocks);
+        size_t bytes = mu_packed_bytes(&p, square, nr, right);
+        most = bytes > most ? bytes : most;
+    }
+    return mu_packed_bytes(&p, m, mr, left) + lanes * most;
 }
 
 /* Plain operands are read where they lie, but for last lanes that tiles would read beyond. */
@@ -128,14 +138,14 @@ static void multiply(const mu_matmul *with, size_t m, size_t k, const mu_lanes *
                      const mu_lanes *b, void *c, size_t ldc, const mu_epilogue *finish, bool last)
 {
     const mu_kernel *kernel = with->kernel;
-    size_t mr = kernel->mr, nr = kernel->nr;
+    size_t mr = kernel->mr, nr = kernel->nr, lanes = mu_min_size(mu_pool_lanes(), with->lanes);
     bool a_plain = mu_is_plain(kernel, a) && a->step_stride == 1;
     bool b_plain = m <= kernel->plain_right && mu_is_plain(kernel, b) && b->lane_stride == 1;
     triangle t = {.p = mu_product_of(kernel, k, long_block(kernel, k)),
                   .finish = *finish,
                   .last = last,
-                  .square = square_of(kernel, m),
-                  .narrow = mu_min_size(m, mu_group_of(kernel))};
+                  .square = square_of(kernel, m, lanes),
+                  .narrow = square_of(kernel, m, lanes)};
     mu_product *p = &t.p;
     p->a = (mu_side){*a, m, mr, kernel->pack_a, with->scratch, a_plain ? m / mr * mr : 0};
     p->b = (mu_side){*b, m, nr, kernel->pack_b, NULL, b_plain ? mu_plain_columns(kernel, m) : 0};
@@ -147,15 +157,12 @@ static void multiply(const mu_matmul *with, size_t m, size_t k, const mu_lanes *
     at_once = blocks_within(p, t.square, nr, kernel->strip_bytes, at_once);
     p->b.packed = p->a.packed + mu_packed_bytes(p, left, mr, at_once);
     t.strip_bytes = mu_packed_bytes(p, t.square, nr, at_once);
-    size_t squares = 0, tasks = 0, lanes = mu_min_size(mu_pool_lanes(), with->lanes);
-    if (m <= MU_SMALL) {
-        t.strips = mu_ceil_div(m, t.narrow);
-    } else if (lanes == 1) {
-        t.strips = t.wide = mu_ceil_div(m, t.square);
-    } else {
+    size_t squares = 0, tasks = 0;
+    if (m > MU_SMALL && lanes > 1) {
         t.wide = (m - NARROW_COLUMNS) / t.square;
-        t.strips = t.wide + mu_ceil_div(m - t.wide * t.square, t.narrow);
+        t.narrow = mu_group_of(kernel);
     }
+    t.strips = t.wide + mu_ceil_div(m - t.wide * t.square, t.narrow);
     for (size_t i = 0; i < t.strips; i++) {
         squares += strip_at(&t, i).squares;
     }
