@@ -83,9 +83,10 @@ static inline __attribute__((always_inline)) void NAME(tile_of)(
 {
     V sum[MR][NV];
     _Alignas(MU_ALIGNMENT) T first[MR][NR];
-    /* The tile of C arrives while the sum is being formed. Sums too short for that are of matrices
-     * that are near: at 32, asking for them would take 5 % of the time. */
-    for (size_t i = 0; k > 64 && i < rows; i++) {
+    /* The tile of C arrives while the sum is being formed. Short sums are of matrices that are
+     * near, unless their rows are long: at 32, asking for them would take 5 % of the time. */
+    bool far = k > 128 >> PAIRS || (k > 64 >> PAIRS && ldc > 128);
+    for (size_t i = 0; far && i < rows; i++) {
         MU_UNROLLED
         for (size_t j = 0; j < NR; j += MU_ALIGNMENT / sizeof(T)) {
             __builtin_prefetch(c + (ptrdiff_t)i * ldc + (ptrdiff_t)j, 1);
