@@ -51,6 +51,10 @@ float *bench_filled(size_t rows, size_t ld);
  * message, if it fails. */
 bool bench_orthogonalize(bench *b, muonium_shape shape, bool forms);
 
+/* tiles.c: the tile of the kernel alone, as rows x (steps x columns). False, with the library's
+ * message, if it fails. */
+bool bench_tiles(bench *b);
+
 /* optimizer.c: AdamW, a Muon step; GPT-2 124M. False, with the library's message, if the
  * optimizer fails. */
 bool bench_optimizer(bench *b);

@@ -12,7 +12,7 @@
 #include "matmul/matmul.h"
 #include "shapes.h"
 
-enum { JSON, THREADS, SHAPES, SECONDS, FORMS, GPT2, CHECKPOINT, DIRECTORY, MEGABYTES };
+enum { JSON, THREADS, SHAPES, SECONDS, FORMS, GPT2, TILES, CHECKPOINT, DIRECTORY, MEGABYTES };
 
 static const option options[] = {
     [JSON] = {.name = "json", .type = OPTION_FLAG, .help = "print JSON"},
@@ -38,6 +38,10 @@ static const option options[] = {
     [GPT2] = {.name = "gpt2",
               .type = OPTION_FLAG,
               .help = "also take whole steps of GPT-2 124M (1.7 GB, some 20 seconds)"},
+    [TILES] = {.name = "tiles",
+               .type = OPTION_FLAG,
+               .help = "instead of all this, the innermost part of products alone, as rows x "
+                       "(terms of the sum x columns), packed and where matrices lie"},
     [CHECKPOINT] = {.name = "checkpoint",
                     .type = OPTION_FLAG,
                     .help = "instead of all this, save and load a state, beside plain write and "
@@ -326,7 +330,8 @@ static int run_checkpoint(const command *self, const option_value *value)
 static int run(const command *self, const arguments *given)
 {
     static const option_clash clashes[] = {
-        {CHECKPOINT, SHAPES}, {CHECKPOINT, SECONDS}, {CHECKPOINT, FORMS}, {CHECKPOINT, GPT2}};
+        {CHECKPOINT, SHAPES}, {CHECKPOINT, SECONDS}, {CHECKPOINT, FORMS}, {CHECKPOINT, GPT2},
+        {CHECKPOINT, TILES},  {TILES, SHAPES},       {TILES, FORMS},      {TILES, GPT2}};
     const option_value *value = given->value;
     if (!options_agree(self->name, options, value, clashes, sizeof clashes / sizeof clashes[0])) {
         return EXIT_USAGE;
@@ -355,6 +360,12 @@ static int run(const command *self, const arguments *given)
     b.budget = value[SECONDS].number;
     b.copy = measure_copy();
     watch_machine(&b);
+    if (value[TILES].given) {
+        count = 0;
+        if (!bench_tiles(&b)) {
+            return message_failed(self->name, "%s", muonium_last_error());
+        }
+    }
     for (size_t i = 0; i < count; i++) {
         /* The products once per size, where one matrix stands for a batch. */
         bool rectangle_only = shapes[i].batch > 1;
@@ -370,7 +381,7 @@ static int run(const command *self, const arguments *given)
                                   muonium_last_error());
         }
     }
-    if (!value[SHAPES].given && !bench_optimizer(&b)) {
+    if (!value[SHAPES].given && !value[TILES].given && !bench_optimizer(&b)) {
         return message_failed(self->name, "the optimizer: %s", muonium_last_error());
     }
     if (value[GPT2].given && !bench_gpt2(&b)) {

@@ -117,16 +117,18 @@ MUONIUM_API int muonium_threads(void);
 /* ------------------------------------------------------------- processor -- */
 
 typedef struct muonium_cpu_info {
-    const char *isa;      /* instruction set in use: "portable", "avx2" or "avx512" */
+    const char *isa;      /* in use: "portable", "avx2", "avx512" or "avx512_bf16" */
     const char *kernel;   /* name of the f32 kernel in use */
     const char *reason;   /* why: "best that this CPU has", "MUONIUM_CPU=avx2", ... */
     const char *features; /* what CPUID and the system offer, as "avx2 fma f16c" */
 } muonium_cpu_info;
 
 /* Which kernels were chosen, and why. The environment variable MUONIUM_CPU
- * (portable, avx2, avx512, or blas in builds that have it) chooses among what
- * the CPU has; an unknown value, or one that the CPU lacks, is an error here
- * and in every call that computes. Decided once per process. */
+ * (portable, avx2, avx512, avx512_bf16, or blas in builds that have it) chooses
+ * among what the CPU has; avx512_bf16 is avx512 with bf16 products for
+ * precision MUONIUM_BF16, whose results are the same on all of them. An unknown
+ * value, or one that the CPU lacks, is an error here and in every call that
+ * computes. Decided once per process. */
 MUONIUM_API muonium_status muonium_cpu(muonium_cpu_info *info);
 
 /* ---------------------------------------------------------- coefficients -- */
@@ -268,8 +270,8 @@ typedef struct muonium_plan_options {
 
     /* What intermediates are rounded to: MUONIUM_F32 (default), MUONIUM_F64,
      * or MUONIUM_BF16 / MUONIUM_F16, which store every intermediate in that
-     * type with f32 sums, as GPU implementations do. On CPUs the half types
-     * are slower than f32 and less exact: they are for reproducing others. */
+     * type with f32 sums, as GPU implementations do. They are less exact, and on
+     * most CPUs slower than f32: they are for reproducing others. */
     muonium_dtype precision;
     muonium_form form;           /* MUONIUM_FORM_AUTO */
     const char *direct_set;      /* NULL: "P12" for MUONIUM_FORM_DIRECT, the fastest for AUTO */

@@ -33,3 +33,13 @@ def test_shapes():
     results = json.loads(out)["results"]
     shapes = {(r["batch"], r["m"], r["n"]) for r in results if r["name"] == "orthogonalize"}
     assert shapes == {(1, 16, 32), (2, 8, 8)}
+
+
+def test_tiles():
+    out, _ = run("bench", "--tiles", "--seconds", 0, "--threads", 1, "--json")
+    rows = json.loads(out)["results"]
+    assert {row["name"] for row in rows} == {"tile, packed", "tile, left plain", "tile, plain"}
+    assert {row["m"] for row in rows} == {32, 64, 96, 128, 256, 512}
+    assert all(0 < row["percent_of_peak"] for row in rows)
+    _, error = run("bench", "--tiles", "--shapes", "8x8", code=2)
+    assert "--tiles" in error and "--shapes" in error

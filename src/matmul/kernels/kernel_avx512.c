@@ -11,7 +11,7 @@
 #include "matmul/kernels/vector_avx512.h"
 #include "matmul/kernels/kernels.h"
 
-#define PLAIN_RIGHT 1024
+#define PLAIN_RIGHT 768
 #define STRIP_BYTES (400 << 10)
 #define PAIRS 0
 #define BY_HAND 0

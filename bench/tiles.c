@@ -1,0 +1,81 @@
+/*
+ * tiles.c: the tile of the f32 kernel alone, out of the nearest cache, by the length of its sums:
+ * what is left of the peak by calls, stores and the ends of loops.
+ */
+#include "base/base.h"
+#include "bench.h"
+#include "matmul/kernel.h"
+
+enum { DOWN = 4, REPEATS = 64, LONGEST = 512, GAP = 16 };
+
+/* How operands lie: packed, the left one as a matrix, both as matrices. */
+static const struct layout {
+    const char *name;
+    bool plain_left, plain_right;
+} layouts[] = {
+    {"tile, packed", false, false}, {"tile, left plain", true, false}, {"tile, plain", true, true}};
+
+enum { LAYOUTS = sizeof layouts / sizeof layouts[0] };
+
+typedef struct tiles {
+    const mu_kernel *kernel;
+    const struct layout *layout;
+    size_t k;
+    float *a, *b, *c; /* c for each thread */
+} tiles;
+
+/* DOWN tiles one below the other, again and again. */
+static void run_lane(void *context, size_t index, unsigned lane)
+{
+    const tiles *t = context;
+    const mu_kernel *kernel = t->kernel;
+    ptrdiff_t mr = (ptrdiff_t)kernel->mr, nr = (ptrdiff_t)kernel->nr, plain = LONGEST + GAP;
+    ptrdiff_t a_row = t->layout->plain_left ? plain : 1, a_step = t->layout->plain_left ? 1 : mr;
+    ptrdiff_t b_step = t->layout->plain_right ? nr + GAP : nr, ldc = nr + GAP;
+    ptrdiff_t next = t->layout->plain_left ? mr * plain : mr * (ptrdiff_t)t->k;
+    size_t block = t->k < kernel->kc ? t->k : kernel->kc;
+    float *c = t->c + (ptrdiff_t)index * DOWN * mr * ldc;
+    (void)lane;
+    for (int r = 0; r < REPEATS; r++) {
+        for (ptrdiff_t i = 0; i < DOWN; i++) {
+            kernel->tile(t->k, block, t->a + i * next, a_row, a_step, t->b, b_step,
+                         c + i * mr * ldc, ldc, kernel->mr, kernel->nr, false);
+        }
+    }
+}
+
+static void run_all(void *context)
+{
+    mu_pool_run(run_lane, context, mu_pool_lanes(), mu_pool_lanes());
+}
+
+bool bench_tiles(bench *b)
+{
+    static const size_t lengths[] = {32, 64, 96, 128, 256, LONGEST};
+    tiles t[LAYOUTS];
+    const mu_kernel *kernel;
+    if (mu_kernel_choose(MUONIUM_F32, &kernel) != MUONIUM_OK) {
+        return false;
+    }
+    size_t mr = kernel->mr, nr = kernel->nr, lanes = mu_pool_lanes();
+    float *a = bench_filled(DOWN * mr, LONGEST + GAP), *right = bench_filled(LONGEST, nr + GAP);
+    float *c = bench_filled(lanes * DOWN * mr, nr + GAP);
+    for (size_t l = 0; a && right && c && l < sizeof lengths / sizeof lengths[0]; l++) {
+        measurement times[LAYOUTS];
+        for (size_t i = 0; i < LAYOUTS; i++) {
+            t[i] = (tiles){kernel, &layouts[i], lengths[l], a, right, c};
+            times[i] = (measurement){run_all, &t[i], 0};
+        }
+        measure_in_turns(times, LAYOUTS, b->budget);
+        for (size_t i = 0; i < LAYOUTS; i++) {
+            double flops = 2.0 * (double)(mr * nr * lengths[l]) * DOWN * REPEATS * (double)lanes;
+            bench_record_flops(b, layouts[i].name, (muonium_shape){mr, lengths[l], nr}, flops,
+                               times[i].best);
+        }
+    }
+    bool done = a && right && c;
+    mu_free(a);
+    mu_free(right);
+    mu_free(c);
+    return done || mu_fail(MUONIUM_NO_MEMORY, "no memory for the tiles") == MUONIUM_OK;
+}
