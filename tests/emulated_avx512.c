@@ -153,18 +153,8 @@ static __m256i _mm512_cvtps_ph(__m512 a, int rounding)
 #define mu_kernel_avx512_f64_8x16 mu_kernel_emulated_f64
 #include "matmul/kernels/kernel_avx512.c"
 
-/* What a second kernel in the same file defines again. */
-#undef T
-#undef T_DTYPE
-#undef T_BITS
-#undef VEC
-#undef VL
-#undef MR
-#undef NV
-#undef UNROLL
-#undef KC
-#undef NAME
-#undef HALF_TILE
+/* What a second file of kernels defines again. */
+#include "matmul/kernels/undefine.h"
 #undef PLAIN_RIGHT
 #undef STRIP_BYTES
 #undef PAIRS

@@ -96,11 +96,12 @@ static void strip_task(void *context, size_t index, unsigned lane)
 static void multiply_small(const mu_kernel *kernel, size_t rows, size_t cols, size_t k,
                            const mu_lanes *left, const mu_lanes *right, char *c, size_t ldc)
 {
-    size_t bytes = muonium_dtype_size(kernel->type), down = (size_t)left->lane_stride;
+    size_t bytes = muonium_dtype_size(kernel->type);
+    ptrdiff_t down = left->lane_stride * (ptrdiff_t)bytes;
     const char *a = left->data, *b = right->data;
     for (size_t i = 0; i < rows; i += kernel->mr) {
         for (size_t j = 0; j < cols; j += kernel->nr) {
-            kernel->tile(k, k, a + i * down * bytes, left->lane_stride, 1, b + j * bytes,
+            kernel->tile(k, k, a + (ptrdiff_t)i * down, left->lane_stride, 1, b + j * bytes,
                          right->step_stride, c + (i * ldc + j) * bytes, (ptrdiff_t)ldc, kernel->mr,
                          mu_min_size(kernel->nr, cols - j), false);
         }

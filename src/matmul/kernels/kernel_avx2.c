@@ -24,16 +24,7 @@
 #include "matmul/kernels/kernel_template.h"
 const mu_kernel mu_kernel_avx2_f32_6x16 = MU_KERNEL(MU_ISA_AVX2, "avx2_f32_6x16");
 
-#undef T
-#undef T_DTYPE
-#undef T_BITS
-#undef VEC
-#undef VL
-#undef MR
-#undef NV
-#undef UNROLL
-#undef KC
-#undef NAME
+#include "matmul/kernels/undefine.h"
 
 #define T double
 #define T_DTYPE MUONIUM_F64

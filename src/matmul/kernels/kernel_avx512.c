@@ -42,17 +42,7 @@
 #include "matmul/kernels/kernel_template.h"
 const mu_kernel mu_kernel_avx512_f32_8x32 = MU_KERNEL(MU_ISA_AVX512, "avx512_f32_8x32");
 
-#undef HALF_TILE
-#undef T
-#undef T_DTYPE
-#undef T_BITS
-#undef VEC
-#undef VL
-#undef MR
-#undef NV
-#undef UNROLL
-#undef KC
-#undef NAME
+#include "matmul/kernels/undefine.h"
 
 #define T double
 #define MR 8

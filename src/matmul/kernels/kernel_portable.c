@@ -21,16 +21,7 @@
 #include "matmul/kernels/kernel_template.h"
 const mu_kernel mu_kernel_portable_f32_4x8 = MU_KERNEL(MU_ISA_PORTABLE, "portable_f32_4x8");
 
-#undef T
-#undef T_DTYPE
-#undef T_BITS
-#undef VEC
-#undef VL
-#undef MR
-#undef NV
-#undef UNROLL
-#undef KC
-#undef NAME
+#include "matmul/kernels/undefine.h"
 
 #define T double
 #define T_DTYPE MUONIUM_F64
