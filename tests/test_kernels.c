@@ -135,6 +135,22 @@ static void check_tile(const mu_kernel *kernel, size_t k, const void *a, const v
     test_matrix_free(&c);
 }
 
+/* The same numbers into a panel and into a matrix with these strides. */
+static void fill_side(const mu_kernel *kernel, size_t width, size_t k, bool integers, void *panel,
+                      void *matrix, size_t lane_stride, size_t step_stride, test_rng *rng)
+{
+    for (size_t step = 0; step < packed_steps(kernel, k); step++) {
+        for (size_t lane = 0; lane < width; lane++) {
+            double value = step < k ? draw(kernel, rng, integers) : 0;
+            test_set_element(panel, kernel->operands, packed_at(kernel, width, step, lane), value);
+            if (step < k) {
+                size_t at = lane * lane_stride + step * step_stride;
+                test_set_element(matrix, kernel->type, (ptrdiff_t)at, value);
+            }
+        }
+    }
+}
+
 static void test_tile(void **state)
 {
     const mu_kernel *kernel = *(const mu_kernel **)*state;
@@ -152,25 +168,8 @@ static void test_tile(void **state)
         void *b = test_guarded_alloc(steps * kernel->nr * packed, 0);
         size_t wide = kernel->nr + WIDER, all = k > 0 ? (k - 1) * wide + kernel->nr : 0;
         void *rows_of_b = test_guarded_alloc(all * element, 0);
-        for (size_t i = 0; i < steps * kernel->mr; i++) {
-            size_t row = i % kernel->mr, step = i / kernel->mr;
-            double value = step < k ? draw(kernel, &rng, integers) : 0;
-            test_set_element(a, kernel->operands, packed_at(kernel, kernel->mr, step, row), value);
-            if (step == k) {
-                continue;
-            }
-            test_set_element(rows_of_a, kernel->type, (ptrdiff_t)(row * k + step), value);
-        }
-        for (size_t i = 0; i < steps * kernel->nr; i++) {
-            size_t col = i % kernel->nr, step = i / kernel->nr;
-            double value = step < k ? draw(kernel, &rng, integers) : 0;
-            test_set_element(b, kernel->operands, packed_at(kernel, kernel->nr, step, col), value);
-            if (step == k) {
-                continue;
-            }
-            size_t at = step * wide + col;
-            test_set_element(rows_of_b, kernel->type, (ptrdiff_t)at, value);
-        }
+        fill_side(kernel, kernel->mr, k, integers, a, rows_of_a, k, 1, &rng);
+        fill_side(kernel, kernel->nr, k, integers, b, rows_of_b, 1, wide, &rng);
         expected_sums(kernel, k, a, b, integers, &sums);
         for (size_t rows = 1; rows <= kernel->mr; rows++) {
             for (size_t cols = 1; cols <= kernel->nr; cols++) {

@@ -51,7 +51,8 @@ typedef struct mu_matmul {
     /* Scales and shifts are applied to products instead of operands, and there is no N. Where
      * matrices hold values of a half type, products of which are exact, every kernel then makes
      * the same bits; one that multiplies such values must be used so. symmul then takes matrices
-     * of the kernel's type with unit col_stride, apply an x without shift. */
+     * of the kernel's type with unit col_stride, gram and apply an x without shift, apply an a
+     * whose scale is not 0. */
     bool separate;
 } mu_matmul;
 

@@ -73,9 +73,11 @@ muonium_status mu_kernel_choose(muonium_dtype type, const mu_kernel **kernel)
         return mu_fail(MUONIUM_INVALID, "%s", choice.problem);
     }
     bool half = type == MUONIUM_BF16 || type == MUONIUM_F16;
+    if (half && mu_blas_selected()) {
+        type = MUONIUM_F32; /* it multiplies nothing else */
+    }
     for (size_t i = KERNEL_COUNT; i-- > 0;) {
-        if (kernels[i]->operands == type && kernels[i]->isa <= choice.isa &&
-            !(half && mu_blas_selected())) {
+        if (kernels[i]->operands == type && kernels[i]->isa <= choice.isa) {
             *kernel = kernels[i];
             return MUONIUM_OK;
         }
