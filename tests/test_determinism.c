@@ -193,15 +193,16 @@ static void check_gaps(muonium_shape shape, const layout *where, muonium_dtype d
     free(copy);
 }
 
-/* One layout in, another out, against the packed result; and in place. */
-static void check_layouts(test_rng *rng, muonium_shape shape, const muonium_plan_options *options,
+/* One layout in, another out, against the packed result; and in place. How many were rescued. */
+static int check_layouts(test_rng *rng, muonium_shape shape, const muonium_plan_options *options,
                           muonium_dtype dtype, int in_kind, int out_kind)
 {
     layout layouts[8];
     layouts_of(shape, layouts);
     size_t count = shape.batch * shape.rows * shape.cols, bytes = muonium_dtype_size(dtype);
     void *dense = gaussian(rng, dtype, count);
-    void *expected = run_dense(shape, options, dtype, dense, NULL);
+    muonium_certificate certificates[BATCH];
+    void *expected = run_dense(shape, options, dtype, dense, certificates);
     muonium_view packed = muonium_dense(dtype, shape, dense);
     char *from = test_guarded_alloc(layouts[in_kind].elements * bytes, 0);
     char *to = test_guarded_alloc(layouts[out_kind].elements * bytes, 0);
@@ -219,6 +220,11 @@ static void check_layouts(test_rng *rng, muonium_shape shape, const muonium_plan
     test_guarded_free(to);
     free(dense);
     free(expected);
+    int rescued = 0;
+    for (size_t b = 0; b < shape.batch; b++) {
+        rescued += certificates[b].rescued;
+    }
+    return rescued;
 }
 
 static void strides_change_nothing(void **state)
@@ -237,6 +243,28 @@ static void strides_change_nothing(void **state)
                           pair % 8);
         }
     }
+}
+
+/* A divisor that is too small leaves singular values beyond the stable edge, and X is scaled
+ * again before the first step. */
+static void strides_change_no_rescue(void **state)
+{
+    (void)state;
+    test_rng rng = test_rng_start("strides of what is rescued");
+    const muonium_shape shapes[] = {{BATCH, 19, 33}, {BATCH, 33, 19}};
+    int rescued = 0;
+    for (size_t s = 0; s < 2; s++) {
+        for (int pair = 0; pair < 8 * 8; pair++) {
+            muonium_plan_options options = defaults();
+            options.form = pair % 2 ? MUONIUM_FORM_STANDARD : MUONIUM_FORM_GRAM;
+            options.normalization = (muonium_normalization)(pair / 2 % 4);
+            options.safety_factor = 0.2;
+            rescued += check_layouts(&rng, shapes[s], &options,
+                                     (muonium_dtype)((pair + pair / 8 + (int)s) % 4), pair / 8,
+                                     pair % 8);
+        }
+    }
+    assert_true(rescued >= 2 * 64);
 }
 
 static void tall_is_the_transpose_of_wide(void **state)
@@ -560,6 +588,7 @@ int main(void)
         cmocka_unit_test(threads_change_nothing),
         cmocka_unit_test(batches_change_nothing),
         cmocka_unit_test(strides_change_nothing),
+        cmocka_unit_test(strides_change_no_rescue),
         cmocka_unit_test(tall_is_the_transpose_of_wide),
         cmocka_unit_test(supplied_workspace_changes_nothing),
         cmocka_unit_test(powers_of_two_change_nothing),

@@ -264,9 +264,11 @@ void mu_normalize(mu_iteration *it, const mu_survey *survey)
         round_gram(it);
     }
     /* Rows that would be converted three times, while packed, are converted once if they are
-     * near; columns, which must be transposed, gain nothing by that. */
+     * near; columns, which must be transposed, gain nothing by that. Not if the scale that they
+     * would be rounded with may still change: what is stored otherwise is rounded once. */
     size_t bytes = plan->m * plan->n * muonium_dtype_size(plan->kernel->type);
-    bool converted = it->x.dtype != plan->kernel->type && it->x.col_stride == 1 &&
+    bool settled = plan->form == &mu_form_direct || !mu_may_stray(it, 0);
+    bool converted = it->x.dtype != plan->kernel->type && it->x.col_stride == 1 && settled &&
                      bytes <= plan->kernel->strip_bytes;
     if (plan->half || converted) {
         take(it, it->x.scale, NULL);

@@ -179,6 +179,9 @@ typedef struct mu_look {
 
 mu_look mu_look_at_gram(mu_iteration *it);
 
+/* Whether, by what is known of X, a singular value may be beyond the stable edge of step t. */
+bool mu_may_stray(const mu_iteration *it, int t);
+
 /* Before step t: rescue singular values beyond the stable edge, by the returned
  * factor on X, which R already reflects (1: nothing to do); before the last step
  * take the certificate. R is looked at only if what is known of X leaves a doubt. */

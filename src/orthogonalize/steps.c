@@ -134,12 +134,18 @@ static double rescue(mu_iteration *it, mu_look *seen)
     return 1 / sqrt(above);
 }
 
+bool mu_may_stray(const mu_iteration *it, int t)
+{
+    double room = it->plan->half ? 1.02 : 1.001; /* for rounding */
+    return !(it->ceiling * room < it->plan->edge[t]);
+}
+
 double mu_watch(mu_iteration *it, int t)
 {
     const muonium_plan *plan = it->plan;
-    double factor = 1, room = plan->half ? 1.02 : 1.001; /* for rounding */
+    double factor = 1;
     bool last = t == plan->options.steps - 1;
-    if (last || !(it->ceiling * room < plan->edge[t])) {
+    if (last || mu_may_stray(it, t)) {
         mu_look seen = mu_look_at_gram(it);
         /* tr(R^2) / tr(R) is an average of the eigenvalues, and no diagonal element
          * exceeds the largest: both are below it. */
