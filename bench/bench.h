@@ -34,7 +34,8 @@ typedef struct bench {
     size_t count;
     bench_comparison comparisons[MOST_COMPARISONS];
     size_t comparison_count;
-    double peak, copy;        /* flops and bytes per second */
+    double peak, copy;        /* flops of f32 and bytes per second */
+    double bf16_peak;         /* where the CPU multiplies bf16; 0: not of interest */
     double nearest, farthest; /* round trips between two threads, in seconds; 0: one thread */
     double overhead;          /* of a Muon step over its orthogonalisation; 0: not measured */
 } bench;

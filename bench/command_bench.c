@@ -70,7 +70,7 @@ static const muonium_shape standard_shapes[] = {
  * between CPUs, a virtual machine's even where they are pinned. */
 static void watch_machine(bench *b)
 {
-    double peak = measure_peak(0.03), trip = measure_round_trip();
+    double peak = measure_peak(MUONIUM_F32, 0.03), trip = measure_round_trip();
     b->peak = peak > b->peak ? peak : b->peak;
     if (trip > 1e-5) {
         return; /* no way is that long: one of the threads had no CPU */
@@ -219,6 +219,10 @@ static void print_table(const bench *b, const muonium_cpu_info *cpu)
     printf("kernel %s (%s), %d threads\n", cpu->kernel, cpu->reason, muonium_threads());
     printf("peak   %.1f GF/s (multiply-add in registers), copy %.1f GB/s (read + write)\n",
            b->peak / 1e9, b->copy / 1e9);
+    if (b->bf16_peak > 0) {
+        printf("       %.1f GF/s where bf16 is multiplied; shares are of the peak above\n",
+               b->bf16_peak / 1e9);
+    }
     if (b->farthest > 0) {
         printf("caches %.0f to %.0f ns from one thread to another and back\n", 1e9 * b->nearest,
                1e9 * b->farthest);
@@ -263,6 +267,9 @@ static void print_json(const bench *b, const muonium_cpu_info *cpu)
     json_string(&writer, "peer", cblas_peer_name());
     json_number(&writer, "peak_gflops", b->peak / 1e9);
     json_number(&writer, "copy_gbps", b->copy / 1e9);
+    if (b->bf16_peak > 0) {
+        json_number(&writer, "bf16_peak_gflops", b->bf16_peak / 1e9);
+    }
     if (b->farthest > 0) {
         json_number(&writer, "nearest_round_trip_ns", 1e9 * b->nearest);
         json_number(&writer, "farthest_round_trip_ns", 1e9 * b->farthest);

@@ -61,10 +61,10 @@ static void burst_all(void *context)
     mu_pool_run(burst_task, context, mu_pool_lanes(), mu_pool_lanes());
 }
 
-double measure_peak(double budget)
+double measure_peak(muonium_dtype type, double budget)
 {
     static burst_run burst;
-    if (mu_kernel_choose(MUONIUM_F32, &burst.kernel) != MUONIUM_OK) {
+    if (mu_kernel_choose(type, &burst.kernel) != MUONIUM_OK || burst.kernel->operands != type) {
         return 0;
     }
     double seconds = measure_best(burst_all, &burst, budget), flops = 0;

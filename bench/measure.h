@@ -6,6 +6,8 @@
 
 #include <stddef.h>
 
+#include "muonium.h"
+
 typedef void measured(void *context);
 
 /* The shortest time in seconds that one run takes, of as many as fit into `budget`
@@ -23,8 +25,9 @@ typedef struct measurement {
 void measure_in_turns(measurement *all, size_t count, double budget);
 
 /* Floating-point operations per second of all threads together, in registers only,
- * with the f32 kernel in use; best of `budget` seconds. */
-double measure_peak(double budget);
+ * with the kernel in use for operands of a type; best of `budget` seconds. 0 if none
+ * multiplies that. */
+double measure_peak(muonium_dtype type, double budget);
 
 /* Bytes per second, read plus written, of a copy between two arrays far larger than
  * any cache, by all threads together. 0 if there is no memory for it. */

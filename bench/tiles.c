@@ -1,6 +1,7 @@
 /*
- * tiles.c: the tile of the f32 kernel alone, out of the nearest cache, by the length of its sums:
- * what is left of the peak by calls, stores and the ends of loops.
+ * tiles.c: the tile of the f32 kernel alone, out of the nearest cache or, with sums beyond 100
+ * terms, partly the next, by the length of its sums: what is left of the peak by calls, stores and
+ * the ends of loops.
  */
 #include "base/base.h"
 #include "bench.h"

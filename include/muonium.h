@@ -126,9 +126,9 @@ typedef struct muonium_cpu_info {
 /* Which kernels were chosen, and why. The environment variable MUONIUM_CPU
  * (portable, avx2, avx512, avx512_bf16, or blas in builds that have it) chooses
  * among what the CPU has; avx512_bf16 is avx512 with bf16 products for
- * precision MUONIUM_BF16, whose results are the same on all of them. An unknown
- * value, or one that the CPU lacks, is an error here and in every call that
- * computes. Decided once per process. */
+ * precision MUONIUM_BF16, whose results with the Frobenius norm are the same on
+ * all of them (docs/numerics.md). An unknown value, or one that the CPU lacks,
+ * is an error here and in every call that computes. Decided once per process. */
 MUONIUM_API muonium_status muonium_cpu(muonium_cpu_info *info);
 
 /* ---------------------------------------------------------- coefficients -- */

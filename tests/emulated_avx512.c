@@ -250,6 +250,9 @@ static vf_t vf_pairs_across(vf_t v, vf_t w)
 }
 
 #define mu_kernel_avx512_bf16_8x32 mu_kernel_emulated_bf16
+#ifndef MU_HAVE_AVX512_BF16
+#define MU_HAVE_AVX512_BF16
+#endif
 #include "matmul/kernels/kernel_avx512_bf16.c"
 
 #endif

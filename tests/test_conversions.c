@@ -333,11 +333,16 @@ static void check_row_changes(const mu_kernel *kernel, size_t n, muonium_dtype h
     size_t bytes = n * size_of(kernel);
     void *original = new_row(kernel, n, rng), *from = new_row(kernel, n, rng);
     void *scaled = new_row(kernel, n, rng), *rounded = new_row(kernel, n, rng);
-    void *mixed = new_row(kernel, n, rng);
+    void *mixed = new_row(kernel, n, rng), *added = new_row(kernel, n, rng);
+    void *written = new_row(kernel, n, rng);
     double alpha = draw(rng), beta = draw(rng);
     memcpy(scaled, original, bytes);
     memcpy(rounded, original, bytes);
     memcpy(mixed, original, bytes);
+    memcpy(added, original, bytes);
+    memset(written, 0xff, bytes); /* NaN: what must not be read */
+    kernel->row_add(added, from, n, beta, true);
+    kernel->row_add(written, from, n, beta, false);
     kernel->row_scale(scaled, n, alpha);
     kernel->row_round(rounded, n, half);
     kernel->row_combine(mixed, alpha, from, beta, n, half);
@@ -349,6 +354,10 @@ static void check_row_changes(const mu_kernel *kernel, size_t n, muonium_dtype h
         mix = (double)value_of(test_half_nearest(mix, half), half);
         assert_true(test_element(scaled, kernel->type, (ptrdiff_t)i) ==
                     combined(kernel, alpha, x, 0, 0));
+        assert_true(test_element(added, kernel->type, (ptrdiff_t)i) ==
+                    combined(kernel, 1, x, beta, y));
+        assert_true(test_element(written, kernel->type, (ptrdiff_t)i) ==
+                    combined(kernel, beta, y, 0, 0));
         assert_true(test_element(rounded, kernel->type, (ptrdiff_t)i) == round);
         assert_true(test_element(mixed, kernel->type, (ptrdiff_t)i) == mix);
     }
@@ -357,6 +366,8 @@ static void check_row_changes(const mu_kernel *kernel, size_t n, muonium_dtype h
     test_guarded_free(scaled);
     test_guarded_free(rounded);
     test_guarded_free(mixed);
+    test_guarded_free(added);
+    test_guarded_free(written);
 }
 
 static void test_row_changes(void **state)

@@ -195,7 +195,7 @@ static void check_gaps(muonium_shape shape, const layout *where, muonium_dtype d
 
 /* One layout in, another out, against the packed result; and in place. How many were rescued. */
 static int check_layouts(test_rng *rng, muonium_shape shape, const muonium_plan_options *options,
-                          muonium_dtype dtype, int in_kind, int out_kind)
+                         muonium_dtype dtype, int in_kind, int out_kind)
 {
     layout layouts[8];
     layouts_of(shape, layouts);
@@ -259,9 +259,9 @@ static void strides_change_no_rescue(void **state)
             options.form = pair % 2 ? MUONIUM_FORM_STANDARD : MUONIUM_FORM_GRAM;
             options.normalization = (muonium_normalization)(pair / 2 % 4);
             options.safety_factor = 0.2;
-            rescued += check_layouts(&rng, shapes[s], &options,
-                                     (muonium_dtype)((pair + pair / 8 + (int)s) % 4), pair / 8,
-                                     pair % 8);
+            rescued +=
+                check_layouts(&rng, shapes[s], &options,
+                              (muonium_dtype)((pair + pair / 8 + (int)s) % 4), pair / 8, pair % 8);
         }
     }
     assert_true(rescued >= 2 * 64);

@@ -76,6 +76,8 @@ static void test_registry(void **state)
         assert_true(kernel->name != NULL && kernel->kc > 0);
         assert_true(kernel->operands == kernel->type || kernel->operands == MUONIUM_BF16);
         assert_true(kernel->kc % 2 == 0);
+        /* Blocks of one length: the half modes' sums are then the same everywhere. */
+        assert_int_equal(kernel->kc, mu_kernel_at(0)->kc);
         assert_true(MU_BLOCK % kernel->mr == 0 && MU_BLOCK % kernel->nr == 0);
         assert_non_null(strstr(kernel->name, isa_names[kernel->isa]));
     }

@@ -507,11 +507,23 @@ static void test_finish(void **state)
     }
 }
 
+/* Every round is so many operations, whole vectors of them: of pairs twice as many. */
+static void test_burst(void **state)
+{
+    const mu_kernel *kernel = *(const mu_kernel **)*state;
+    double one = kernel->burst(1);
+    size_t pair = kernel->operands == MUONIUM_BF16 ? 2 : 1;
+    assert_true(one > 0 && fmod(one, (double)(pair * kernel->nr)) == 0);
+    for (size_t rounds = 0; rounds <= 40; rounds += 8) {
+        assert_true(kernel->burst(rounds) == (double)rounds * one);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_tile),   cmocka_unit_test(test_pack_a), cmocka_unit_test(test_pack_b),
-        cmocka_unit_test(test_mirror), cmocka_unit_test(test_finish),
+        cmocka_unit_test(test_mirror), cmocka_unit_test(test_finish), cmocka_unit_test(test_burst),
     };
     return test_with_every_kernel(tests);
 }

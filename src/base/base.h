@@ -146,7 +146,7 @@ typedef enum mu_isa {
 } mu_isa;
 
 typedef struct mu_cpu {
-    mu_isa best;     /* the most capable that CPU and operating system offer */
+    mu_isa best;     /* the most capable that CPU, operating system and compiler offer */
     size_t l1_bytes; /* data caches per core; usual values where unknown */
     size_t l2_bytes;
     const char *features; /* names, separated by spaces */

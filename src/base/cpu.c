@@ -98,6 +98,9 @@ static void detect_features(mu_cpu *cpu)
         length += name_length;
     }
     cpu->features = names;
+#if !defined(MU_HAVE_AVX512_BF16)
+    complete[MU_ISA_AVX512_BF16] = false; /* the compiler does not have it */
+#endif
     for (int isa = MU_ISA_AVX2; isa <= MU_ISA_AVX512_BF16 && complete[isa]; isa++) {
         cpu->best = (mu_isa)isa;
     }

@@ -21,7 +21,8 @@
  * A kernel may multiply bf16 instead, where the CPU has instructions for that: T is f32, what it
  * packs is rounded to bf16, and two steps make one element of a panel, half as long then. Sums
  * stay f32 and in the same order, so that of operands that bf16 holds, whose products are exact,
- * it makes the same bits (but for sums below 2^-126, which such instructions take for zero).
+ * it makes the same bits (but for operands and sums below 2^-126, which such instructions take for
+ * zero).
  *
  * Summation order, on which bit-identical results rest: within a block the
  * products are added in order of k onto zero, each by one fused multiply-add
@@ -114,8 +115,10 @@ typedef struct mu_kernel {
     size_t mr, nr, kc;
     size_t grain; /* columns of a tile are read and computed so many at a time, 2^i */
     /* What was measured to be fastest (docs/performance.md): */
-    size_t plain_right; /* right operands of symmul are read where they lie up to this m, */
-    size_t strip_bytes; /* and above are packed so much at a time: a core's own cache keeps it */
+    size_t plain_right; /* right operands that are plain symmetric matrices, or X of a gram matrix,
+                           are read where they lie up to this m, and factors multiplied out; */
+    size_t strip_bytes; /* above they are packed so much at a time: a core's own cache keeps it.
+                           A matrix of no more is near */
 
     /* c (rows x cols, ldc elements apart, unit column stride) = [c +] sum over k of
      * a * b: if k is longer than `block`, in two blocks, the first that long. rows <= mr and

@@ -9,7 +9,7 @@
 #include "matmul/kernels/kernels.h"
 
 static const mu_kernel *const kernels[] = {
-#define KERNEL(isa, type, name) &name,
+#define KERNEL(name) &name,
 #include "matmul/kernels/registry.h"
 #undef KERNEL
 };
@@ -55,8 +55,8 @@ static void choose(void)
                  wanted, strcmp(wanted, "blas") == 0 ? " (this build has no blas)" : "");
     } else if (choice.isa > best) {
         snprintf(choice.problem, sizeof choice.problem,
-                 "MUONIUM_CPU is \"%s\", but this CPU offers only %s: choose that or less, or "
-                 "unset it",
+                 "MUONIUM_CPU is \"%s\", but this CPU and build offer only %s: choose that or "
+                 "less, or unset it",
                  wanted, isa_names[best]);
     }
 }

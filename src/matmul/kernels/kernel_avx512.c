@@ -1,10 +1,10 @@
 /*
  * kernel_avx512.c: the kernels for x86-64 with AVX-512 F, DQ, BW and VL. Of 32 registers only
- * 16 hold sums: 8 rows of two vectors. With 24, 8 of three or 12 of two, a tile takes 50 cycles
- * more on Zen 4, where no more than some 20 such stores may wait for what they store, and these
- * wait for all that is still to be multiplied; 64 x 64 are 6 % slower, 512 x 512 2 %, and from
- * 1024 on it is the same (docs/performance.md). A step takes 16 cycles or more, so one branch for
- * each costs nothing.
+ * 16 hold sums: 8 rows of two vectors. With 24, 8 of three or 12 of two, a tile takes 36 to 300
+ * cycles more on Zen 4, where no more than some 20 such stores may wait for what they store, and
+ * these wait for all that is still to be multiplied; 64 x 64 are 6 % slower, 512 x 512 2 %, and
+ * from 1024 on it is the same (docs/performance.md). A step takes 16 cycles or more, so one branch
+ * for each costs nothing.
  */
 #if defined(__x86_64__)
 
@@ -21,15 +21,8 @@
 
 #define VEC(op) hf_##op
 #define VL 8
-#define NV 1
 #define NAME(f) f##_half_f32
-#include "matmul/kernels/tile_template.h"
-#undef V
-#undef NR
-#undef VEC
-#undef VL
-#undef NV
-#undef NAME
+#include "matmul/kernels/half_tile.h"
 
 #define HALF_TILE tile_half_f32
 #define T_DTYPE MUONIUM_F32
@@ -50,15 +43,8 @@ const mu_kernel mu_kernel_avx512_f32_8x32 = MU_KERNEL(MU_ISA_AVX512, "avx512_f32
 
 #define VEC(op) hd_##op
 #define VL 4
-#define NV 1
 #define NAME(f) f##_half_f64
-#include "matmul/kernels/tile_template.h"
-#undef V
-#undef NR
-#undef VEC
-#undef VL
-#undef NV
-#undef NAME
+#include "matmul/kernels/half_tile.h"
 
 #define HALF_TILE tile_half_f64
 #define T_DTYPE MUONIUM_F64

@@ -3,7 +3,7 @@
  * steps at a time: the f32 kernel of kernel_avx512.c, whose sums it forms, at twice the peak.
  * Operands are always packed.
  */
-#if defined(__x86_64__)
+#if defined(MU_HAVE_AVX512_BF16) /* the compiler has: see cmake/MuoniumFlags.cmake */
 
 #include "matmul/kernels/vector_avx512_bf16.h"
 #include "matmul/kernels/kernels.h"
@@ -18,15 +18,8 @@
 
 #define VEC(op) hf_##op
 #define VL 8
-#define NV 1
 #define NAME(f) f##_half_bf16
-#include "matmul/kernels/tile_template.h"
-#undef V
-#undef NR
-#undef VEC
-#undef VL
-#undef NV
-#undef NAME
+#include "matmul/kernels/half_tile.h"
 
 #define HALF_TILE tile_half_bf16
 #define T_DTYPE MUONIUM_F32

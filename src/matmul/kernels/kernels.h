@@ -7,7 +7,7 @@
 
 #include "matmul/kernel.h"
 
-#define KERNEL(isa, type, name) extern const mu_kernel name;
+#define KERNEL(name) extern const mu_kernel name;
 #include "matmul/kernels/registry.h"
 #undef KERNEL
 
