@@ -3,12 +3,14 @@
 
     PYTHONPATH=python bench/turns.py OLD/libmuonium.so build/libmuonium.so
                       [--shapes 768x3072,24x128x512] [--threads N] [--seconds S]
+                      [--precision bf16]
 
 Every contestant, written PATH[@CPU][:TYPE], as build/libmuonium.so@avx2:bf16, is a copy of its
 own of that library, with MUONIUM_CPU as given, and orthogonalises matrices stored in that type.
-They take turns, so that whatever else the machine does meets all alike. Of each the best time is
-printed, that over the first one's best, and the median over the turns of its time over the
-first one's in the same turn: trust what both say. Where memory happens to lie makes 2 % at 64.
+All compute in the type of --precision. They take turns, so that whatever else the machine does
+meets all alike. Of each the best time is printed, that over the first one's best, and the median
+over the turns of its time over the first one's in the same turn: trust what both say. Where memory
+happens to lie makes 2 % at 64.
 """
 
 import argparse
@@ -53,7 +55,7 @@ def stored(values, dtype):
 
 
 class Contestant:
-    def __init__(self, name, directory, threads):
+    def __init__(self, name, directory, threads, precision):
         path, _, self.dtype = name.partition(":")
         path, _, cpu = path.partition("@")
         self.dtype = self.dtype or "f32"
@@ -65,6 +67,7 @@ class Contestant:
         if cpu:
             os.environ["MUONIUM_CPU"] = cpu
         self.name, self.library = name, ctypes.CDLL(copy)
+        self.precision = DTYPES.index(precision)
         self.library.muonium_last_error.restype = ctypes.c_char_p
         if threads:
             self.check(self.library.muonium_set_threads(ctypes.c_uint(threads)))
@@ -81,6 +84,7 @@ class Contestant:
         self.plan, call = ctypes.c_void_p(), self.library
         call.muonium_plan_options_init_sized(ctypes.byref(options),
                                              ctypes.c_size_t(ctypes.sizeof(options)))
+        options.precision = self.precision
         self.check(call.muonium_plan_create(shape, ctypes.byref(options), ctypes.byref(self.plan)))
         self.check(call.muonium_plan_describe(self.plan, ctypes.byref(info)))
         data = stored(values, self.dtype)
@@ -134,10 +138,11 @@ def main():
     parser.add_argument("contestants", nargs="+", metavar="PATH[@CPU][:TYPE]")
     parser.add_argument("--shapes", default="256x64x64,24x128x512,512x512,1024x1024,768x3072")
     parser.add_argument("--threads", type=int)
+    parser.add_argument("--precision", choices=DTYPES, default="f32")
     parser.add_argument("--seconds", type=float, default=0.5, help="for each, at each shape")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
-        contestants = [Contestant(name, directory, options.threads)
+        contestants = [Contestant(name, directory, options.threads, options.precision)
                        for name in options.contestants]
         print("| shape | | best, ms | over the first's | median over the first's |")
         print("|---|---|---|---|---|")

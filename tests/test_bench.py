@@ -95,6 +95,9 @@ def test_builds_take_turns():
     assert [row[0].strip() for row in rows] == ["1x6x4"] * 3 + ["3x4x8"] * 3, done.stderr
     assert all(float(cell) > 0 for row in rows for cell in row[2:])
     assert all(float(cell) == 1 for row in rows[::3] for cell in row[3:])
+    assert len(turns(library, "--precision=bf16").stdout.splitlines()) == 2 + 2
+    refused = turns(library, "--precision=f8")
+    assert refused.returncode == 2 and "f8" in refused.stderr and not refused.stdout
 
 
 def test_what_turns_cannot_compare_is_named():

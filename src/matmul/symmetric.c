@@ -9,12 +9,13 @@
 #include "matmul/blas.h"
 #include "matmul/product.h"
 
-/* Bytes, or one block of k, of a left operand packed for all threads: more drives the rest out
- * of their common cache. */
+/* Bytes, or one block of k, of a left operand packed for all threads: half as much to four times
+ * as much takes the same time to 1 % (docs/performance.md). */
 enum { LEFT_AT_ONCE = 1 << 20 };
 
 /* About as many columns, the last ones, are in narrow strips where threads are to be evened out:
- * 0.7 to 1.3 % of products of 768 to 1536 on two (docs/performance.md). */
+ * up to 1.5 % of products of 576 and more on two threads, with AVX2 up to 5
+ * (docs/performance.md). */
 enum { NARROW_COLUMNS = 2 * MU_BLOCK };
 
 /* ---- strips ---- */
