@@ -146,11 +146,8 @@ void mu_apply(const mu_matmul *with, size_t m, size_t n, const mu_operand *a, co
         multiply_small(kernel, rows, cols, m, left, right, y, ldc);
         return;
     }
-    application all = {.p = mu_product_of(kernel, m, mu_block_columns(kernel, m)),
-                       .tall = tall,
-                       .x = *x,
-                       .before = before,
-                       .after = after};
+    application all = {
+        .p = mu_product_of(kernel, m), .tall = tall, .x = *x, .before = before, .after = after};
     mu_product *p = &all.p;
     p->a = (mu_side){*left, rows, mr, kernel->pack_a, NULL, plain_left ? rows / mr * mr : 0};
     p->b = (mu_side){*right,         cols, nr,
@@ -173,7 +170,7 @@ void mu_apply(const mu_matmul *with, size_t m, size_t n, const mu_operand *a, co
 
 size_t mu_apply_scratch(const mu_kernel *kernel, size_t m, unsigned lanes)
 {
-    mu_product p = mu_product_of(kernel, m, mu_block_columns(kernel, m));
+    mu_product p = mu_product_of(kernel, m);
     size_t blocks = mu_ceil_div(m, p.kc);
     /* A on either side: whole panels of one may be more lanes than those of the other. */
     size_t left = mu_packed_bytes(&p, m, kernel->mr, blocks);

@@ -4,8 +4,7 @@
  *
  * A kernel works in one real type T, f32 or f64. A product C = A B is cut into
  * tiles of mr x nr elements of C, and the sum over k into blocks of at most kc. A tile is
- * given one, with which a panel of B fits into the nearest cache, or two, with which one
- * of A does.
+ * given two, with which a panel of A fits into the nearest cache.
  * Operands are packed so that a tile reads memory straight ahead, or, small and plain,
  * read where they lie:
  *

@@ -12,14 +12,18 @@ size_t mu_packed_bytes(const mu_product *p, size_t lanes, size_t width, size_t b
     return mu_round_up(blocks * p->kc * mu_round_up(lanes, width) * p->packed_bytes, MU_ALIGNMENT);
 }
 
-mu_product mu_product_of(const mu_kernel *kernel, size_t k, size_t longest)
+/* Two sums at once: a panel of the left operand, the narrower one, stays in the nearest cache while
+ * the right one passes by, and results are written and read again half as often. Bits are the
+ * same. */
+mu_product mu_product_of(const mu_kernel *kernel, size_t k)
 {
+    size_t sum = mu_block_columns(kernel, k);
     mu_product p = {.kernel = kernel,
                     .bytes = muonium_dtype_size(kernel->type),
                     .packed_bytes = muonium_dtype_size(kernel->operands),
                     .k = k,
-                    .sum = mu_block_columns(kernel, k),
-                    .kc = mu_round_up(longest, 2)};
+                    .sum = sum,
+                    .kc = mu_round_up(mu_min_size(k, 2 * sum), 2)};
     return p;
 }
 
@@ -196,45 +200,19 @@ static void advance(const mu_product *p, const mu_side *s, size_t block, size_t 
     }
 }
 
-/* Column by column of tiles: a panel of B stays in the nearest cache. */
-static void multiply_columns(const tiles *t, size_t i0, size_t j0)
-{
-    const mu_product *p = t->p;
-    size_t mr = p->kernel->mr, nr = p->kernel->nr;
-    panels b = panels_at(p, &p->b, t->block, j0);
-    for (size_t j = j0; j < t->j_end; j += nr, advance(p, &p->b, t->block, j, &b)) {
-        size_t above = t->lower && j > i0 ? (j - i0) / mr : 0; /* panels to leave out */
-        size_t first = i0 + above * mr;
-        panels a = panels_at(p, &p->a, t->block, first);
-        for (size_t i = first; i < t->i_end; i += mr, advance(p, &p->a, t->block, i, &a)) {
-            multiply_tile(t, &a, i, &b, j);
-        }
-    }
-}
-
-/* Row by row: a panel of A does, and may be longer. */
-static void multiply_rows(const tiles *t, size_t i0, size_t j0)
-{
-    const mu_product *p = t->p;
-    size_t mr = p->kernel->mr, nr = p->kernel->nr;
-    panels a = panels_at(p, &p->a, t->block, i0);
-    for (size_t i = i0; i < t->i_end; i += mr, advance(p, &p->a, t->block, i, &a)) {
-        size_t end = t->lower ? mu_min_size(i + mr, t->j_end) : t->j_end;
-        panels b = panels_at(p, &p->b, t->block, j0);
-        for (size_t j = j0; j < end; j += nr, advance(p, &p->b, t->block, j, &b)) {
-            multiply_tile(t, &a, i, &b, j);
-        }
-    }
-}
-
+/* Row by row of tiles. */
 void mu_multiply_block(const mu_product *p, size_t block, size_t i0, size_t rows, size_t j0,
                        size_t cols, bool lower)
 {
     tiles t = {p, block, steps_of(p, block), i0 + rows, j0 + cols, lower};
-    if (t.steps > p->sum) {
-        multiply_rows(&t, i0, j0);
-    } else {
-        multiply_columns(&t, i0, j0);
+    size_t mr = p->kernel->mr, nr = p->kernel->nr;
+    panels a = panels_at(p, &p->a, block, i0);
+    for (size_t i = i0; i < t.i_end; i += mr, advance(p, &p->a, block, i, &a)) {
+        size_t end = lower ? mu_min_size(i + mr, t.j_end) : t.j_end;
+        panels b = panels_at(p, &p->b, block, j0);
+        for (size_t j = j0; j < end; j += nr, advance(p, &p->b, block, j, &b)) {
+            multiply_tile(&t, &a, i, &b, j);
+        }
     }
 }
 

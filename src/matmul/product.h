@@ -28,7 +28,7 @@ typedef struct mu_product {
     size_t packed_bytes; /* and of a packed one */
     size_t k;            /* length of the sums */
     size_t sum;          /* how many terms are added onto zero at a time; at the end fewer */
-    size_t kc;           /* a block: once or twice that, at the end less */
+    size_t kc;           /* a block: twice that, at the end less */
     size_t first_block;  /* what is packed now */
     size_t block_count;
     mu_side a, b;
@@ -48,7 +48,7 @@ static inline size_t mu_ceil_div(size_t a, size_t b)
 }
 
 /* A product of sums of this length, in blocks of whole pairs of steps, without operands yet. */
-mu_product mu_product_of(const mu_kernel *kernel, size_t k, size_t longest);
+mu_product mu_product_of(const mu_kernel *kernel, size_t k);
 
 /* Nothing to convert or to combine: tiles may read it where it lies, a left operand if its
  * steps are adjacent, a right one if its lanes are. */

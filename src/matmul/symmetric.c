@@ -20,13 +20,6 @@ enum { NARROW_COLUMNS = 2 * MU_BLOCK };
 
 /* ---- strips ---- */
 
-/* Two blocks of k at once: a panel of the left operand then stays in the nearest cache while the
- * right one passes by, and results are written and read again half as often. Bits are the same. */
-static size_t long_block(const mu_kernel *kernel, size_t k)
-{
-    return mu_min_size(k, 2 * mu_block_columns(kernel, k));
-}
-
 typedef struct triangle {
     mu_product p;
     mu_epilogue finish; /* of the whole */
@@ -122,7 +115,7 @@ static size_t blocks_within(const mu_product *p, size_t lanes, size_t width, siz
 /* Enough for a left operand that is packed whole, and so for the last lanes of a plain one. */
 size_t mu_triangle_scratch(const mu_kernel *kernel, size_t m, size_t k, unsigned lanes)
 {
-    mu_product p = mu_product_of(kernel, k, long_block(kernel, k));
+    mu_product p = mu_product_of(kernel, k);
     size_t mr = kernel->mr, nr = kernel->nr, blocks = mu_ceil_div(k, p.kc), most = 0;
     size_t left = blocks_within(&p, m, mr, LEFT_AT_ONCE, blocks);
     for (size_t threads = 1; threads <= 2; threads++) { /* there may be fewer than expected */
@@ -142,7 +135,7 @@ static void multiply(const mu_matmul *with, size_t m, size_t k, const mu_lanes *
     size_t mr = kernel->mr, nr = kernel->nr, lanes = mu_min_size(mu_pool_lanes(), with->lanes);
     bool a_plain = mu_is_plain(kernel, a) && a->step_stride == 1;
     bool b_plain = m <= kernel->plain_right && mu_is_plain(kernel, b) && b->lane_stride == 1;
-    triangle t = {.p = mu_product_of(kernel, k, long_block(kernel, k)),
+    triangle t = {.p = mu_product_of(kernel, k),
                   .finish = *finish,
                   .last = last,
                   .square = square_of(kernel, m, lanes),
