@@ -61,7 +61,7 @@ sanitize: ## Run the tests under the address, undefined-behaviour and thread san
 	@$(CMAKE) --build build-asan -j$(JOBS)
 	@cd build-asan && $(CTEST)
 	@$(CONFIGURE) -B build-tsan $(SANITIZED) -DMUONIUM_SANITIZE=thread
-	@$(CMAKE) --build build-tsan -j$(JOBS)
+	@$(CMAKE) --build build-tsan -j$(JOBS) --target thread-tests
 	@cd build-tsan && $(FIXED_ADDRESSES) $(CTEST) -L threads
 
 valgrind: ## Run the quick C tests under valgrind; VALGRIND_FLAGS=short the quickest
@@ -74,7 +74,7 @@ valgrind: ## Run the quick C tests under valgrind; VALGRIND_FLAGS=short the quic
 fuzz: ## Feed the parsers random files for FUZZ_SECONDS each
 	@tools/install-deps fuzz
 	@CC=clang $(CONFIGURE) -B build-fuzz -DMUONIUM_FUZZ=ON -DMUONIUM_SANITIZE=address,undefined
-	@$(CMAKE) --build build-fuzz -j$(JOBS)
+	@$(CMAKE) --build build-fuzz -j$(JOBS) --target fuzzers
 	@tools/fuzz build-fuzz $(FUZZ_SECONDS)
 
 # The C tests and those of the command: the Python ones execute nothing more of the library,

@@ -46,6 +46,7 @@ set_source_files_properties(tests/emulated_avx512.c PROPERTIES COMPILE_OPTIONS
     "-Wno-psabi;-O2;-fwrapv;-fno-sanitize=signed-integer-overflow")
 
 file(GLOB test_programs CONFIGURE_DEPENDS tests/test_*.c)
+add_custom_target(thread-tests) # what `ctest -L threads` runs
 foreach(source ${test_programs})
     get_filename_component(name ${source} NAME_WE)
     add_executable(${name} ${source} $<TARGET_OBJECTS:muonium-test>)
@@ -64,6 +65,7 @@ foreach(source ${test_programs})
         REGEX "muonium_set_threads|mu_pool_|pthread_create")
     if(mentions_threads)
         muonium_add_test(${name} "c;threads" $<TARGET_FILE:${name}>)
+        add_dependencies(thread-tests ${name})
     else()
         muonium_add_test(${name} c $<TARGET_FILE:${name}>)
     endif()
