@@ -62,7 +62,10 @@ class Contestant:
         if self.dtype not in DTYPES:
             raise SystemExit(f"bench/turns.py: {self.dtype} in {name} is none of "
                              + ", ".join(DTYPES))
-        copy = shutil.copy(path, Path(directory) / f"{len(os.listdir(directory))}.so")
+        try:
+            copy = shutil.copy(path, Path(directory) / f"{len(os.listdir(directory))}.so")
+        except OSError as problem:
+            raise SystemExit(f"bench/turns.py: cannot read {path}: {problem.strerror}")
         os.environ.pop("MUONIUM_CPU", None)
         if cpu:
             os.environ["MUONIUM_CPU"] = cpu

@@ -102,7 +102,8 @@ def test_builds_take_turns():
 
 def test_what_turns_cannot_compare_is_named():
     library = MUONIUM.parent / "libmuonium.so"
-    for contestant, complaint in ((f"{library}:f8", "f8"), (f"{library}@486", '"486"')):
+    for contestant, complaint in ((f"{library}:f8", "f8"), (f"{library}@486", '"486"'),
+                                  ("no/such.so", "cannot read no/such.so")):
         done = turns(contestant)
         assert done.returncode == 1 and complaint in done.stderr and not done.stdout
 

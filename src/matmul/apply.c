@@ -9,8 +9,8 @@
 
 enum {
     STRIP = 2 * MU_BLOCK, /* most lanes of X that a thread is given at a time, */
-    PART = MU_BLOCK,      /* and of A that it multiplies them with at a time: a block of k of both
-                             and of what comes of them fit into its own cache */
+    PART = MU_BLOCK,      /* and of A that it multiplies them with at a time: two blocks of k of
+                             both and what comes of them are 660 KB of its own cache */
     PLAIN = 128           /* up to this m plain operands may be read where they lie */
 };
 
