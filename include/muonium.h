@@ -34,6 +34,13 @@
  * - Ownership. The caller owns every array passed in; the library keeps no
  *   pointer to it beyond the call unless the function says so. Strings are
  *   copied.
+ * - Finite results. A finite matrix gives a finite and bounded result: an iteration
+ *   that diverges is repeated in its safest form, and counted as rescued; if that
+ *   were not enough the result is zero and its certificate says MUONIUM_DIVERGED.
+ *   Finite gradients and weights give finite weights, as long as lr, weight_decay
+ *   and scale_factor are below 1e6 and the policy is not to propagate what is not
+ *   finite: a weight that a step takes beyond the largest number of its type stops
+ *   there.
  * - Floating-point environment. Calls compute with round-to-nearest and
  *   denormals whatever the caller has set, and restore what they found.
  * - Option structs start with their own size, set by their _init function, so
@@ -255,7 +262,8 @@ typedef struct muonium_plan_options {
 
     /* The polynomials: `table` with `table_rows` rows if not NULL (the last
      * row repeats), else the preset named `coefficients` if not NULL, else
-     * muonium_polar_express(steps, lower, safety, cushion), the default. */
+     * muonium_polar_express(steps, lower, safety, cushion), the default. A table that
+     * takes a singular value in [0, 1] beyond 1e7 (f64: 1e30) is refused. */
     const double (*table)[3];
     size_t table_rows;
     const char *coefficients;
@@ -293,15 +301,17 @@ static inline void muonium_plan_options_init(muonium_plan_options *options)
 /* What became of one matrix. */
 typedef enum muonium_outcome {
     MUONIUM_ORTHOGONALIZED = 0,
-    MUONIUM_ZERO = 1,      /* a zero matrix, which orthogonalises to zero */
-    MUONIUM_SKIPPED = 2,   /* non-finite, left alone */
-    MUONIUM_PROPAGATED = 3 /* non-finite, filled with NaN */
+    MUONIUM_ZERO = 1,       /* a zero matrix, which orthogonalises to zero */
+    MUONIUM_SKIPPED = 2,    /* non-finite, left alone */
+    MUONIUM_PROPAGATED = 3, /* non-finite, filled with NaN */
+    MUONIUM_DIVERGED = 4    /* finite, but the iteration diverged even when repeated with care:
+                               filled with zero */
 } muonium_outcome;
 
 /* A statement about one result that needs no reference to check. */
 typedef struct muonium_certificate {
     muonium_outcome outcome;
-    int rescued;      /* how often the blow-up guard rescaled */
+    int rescued;      /* how often singular values were rescaled, and the iteration repeated */
     double divisor;   /* what the matrix was divided by (aol: the largest of the rows' divisors) */
     double deviation; /* ||I - X X^T||_F before the last step; direct form: at least this is
                          ||I - Y Y^T||_F, from the trace of Y Y^T alone */
@@ -595,9 +605,11 @@ MUONIUM_API muonium_status muonium_set_momentum(muonium_optimizer *optimizer, mu
                                                 double momentum);
 
 /* One step on all parameters that have a gradient; the others are skipped and counted.
- * Gradients are not modified. A NaN or infinity in a gradient follows
- * options.nonfinite: by default the step fails, names parameter and index, and not one
- * byte of any parameter or state has changed. A Muon gradient of zero moves the
+ * Gradients are not modified. A NaN or infinity in a gradient, or a gradient that would
+ * make the momentum overflow, follows options.nonfinite: by default the step fails, names
+ * parameter and index, and not one byte of any parameter or state has changed. A matrix
+ * that could not be orthogonalised is left as it is, counted as skipped and named in the
+ * log. A Muon gradient of zero moves the
  * parameter on by its momentum, as in every recipe. The first step after a change of
  * parameters or groups allocates; later ones do not. */
 MUONIUM_API muonium_status muonium_step(muonium_optimizer *optimizer);
@@ -678,8 +690,9 @@ MUONIUM_API muonium_status muonium_report(const muonium_optimizer *optimizer, si
 typedef struct muonium_counters {
     uint64_t steps;    /* calls that succeeded */
     uint64_t matrices; /* orthogonalised */
-    uint64_t skipped;  /* parameters without gradient, or non-finite under skip */
-    uint64_t rescued;  /* by the blow-up guard */
+    uint64_t skipped;  /* parameters without gradient, or non-finite under skip; matrices
+                          that could not be orthogonalised */
+    uint64_t rescued;  /* as in certificates, summed */
     uint64_t zero;     /* matrices that were zero */
     size_t muon, adam; /* parameters */
     size_t state_bytes;

@@ -64,10 +64,18 @@ static mu_momentum_step any_momentum_step(test_rng *rng)
                               .of_m = (float)test_uniform(rng, 0.0, 1.0)};
 }
 
+/* The largest number of some type, or none. */
+static float any_limit(test_rng *rng)
+{
+    static const float limits[] = {INFINITY, FLT_MAX, 0x1.fep127f, 65504.0f};
+    return limits[test_below(rng, 4)];
+}
+
 static mu_update_step any_update_step(test_rng *rng)
 {
-    return (mu_update_step){.keep = (float)test_uniform(rng, 0.9, 1.0),
+    return (mu_update_step){.decay = (float)test_uniform(rng, 0.0, 0.1),
                             .rate = (float)test_uniform(rng, 0.0, 0.1),
+                            .limit = any_limit(rng),
                             .cautious = test_below(rng, 2) == 0};
 }
 
@@ -83,11 +91,13 @@ static mu_adam_step any_adam_step(test_rng *rng)
         .one_minus_beta1 = (float)(1.0 - beta1),
         .beta2 = (float)beta2,
         .one_minus_beta2 = (float)(1.0 - beta2),
-        .keep = (float)(1.0 - rate * test_uniform(rng, 0.0, 0.1)),
+        .decay = (float)(rate * test_uniform(rng, 0.0, 0.1)),
         .of_m = (float)(look_ahead ? of_m * beta1 : of_m),
         .of_g = (float)(look_ahead ? of_m * (1.0 - beta1) : 0.0),
         .v_scale = (float)(1.0 / sqrt(1.0 - pow(beta2, steps))),
         .eps = test_below(rng, 3) == 0 ? 0.0f : 1e-8f,
+        .g_limit = test_below(rng, 2) == 0 ? INFINITY : MU_ADAM_G_LIMIT,
+        .limit = any_limit(rng),
     };
 }
 
@@ -218,6 +228,20 @@ static void assert_within(const char *what, float got, double exact, double tole
     }
 }
 
+/* The same held to [-limit, limit]. */
+static void assert_held(const char *what, float got, double exact, double tolerance, float limit)
+{
+    if (isinf(limit)) {
+        assert_within(what, got, exact, tolerance);
+        return;
+    }
+    double held = fmin(fmax(exact, -(double)limit), (double)limit);
+    if (!(fabsf(got) <= limit && fabs(got - held) <= tolerance)) {
+        fail_msg("%s is %.9g, expected %.17g within %.3g, at most %g", what, (double)got, held,
+                 tolerance, (double)limit);
+    }
+}
+
 static void test_momentum_formula(void **state)
 {
     (void)state;
@@ -255,10 +279,10 @@ static void test_update_formula(void **state)
         size_t decayed = 0;
         for (size_t i = 0; i < MANY; i++) {
             bool decays = !s.cautious || (double)o[i] * (double)before[i] > 0.0;
-            double kept = decays ? (double)s.keep * before[i] : (double)before[i];
+            double decay = decays ? (double)s.decay * before[i] : 0.0;
             double step = (double)s.rate * o[i];
-            assert_within("w", w[i], kept - step,
-                          2 * eps32 * (fabs(kept) + fabs(step)) + underflow);
+            double spread = fabs(before[i]) + 3 * fabs(decay) + 3 * fabs(step);
+            assert_held("w", w[i], before[i] - decay - step, eps32 * spread + underflow, s.limit);
             decayed += decays;
         }
         assert_true(s.cautious ? decayed > MANY / 4 && decayed < MANY / 4 * 3 : decayed == MANY);
@@ -269,7 +293,7 @@ static void test_update_formula(void **state)
 static void test_cautious_edges(void **state)
 {
     (void)state;
-    const mu_update_step s = {.keep = 0.5f, .rate = 1.0f, .cautious = true};
+    const mu_update_step s = {.decay = 0.5f, .rate = 1.0f, .limit = FLT_MAX, .cautious = true};
     const float o[] = {1e-30f, -1e-30f, 1e-30f, -1e-30f, 0.0f, -0.0f, 3.0f};
     const float w[] = {2e-25f, -2e-25f, -2e-25f, 2e-25f, 4.0f, -4.0f, 0.0f};
     const float kept[] = {1e-25f, -1e-25f, -2e-25f, 2e-25f, 4.0f, -4.0f, 0.0f};
@@ -280,7 +304,7 @@ static void test_cautious_edges(void **state)
         memcpy(got, w, sizeof got);
         kernel->update(&s, o, got, COUNT);
         for (size_t i = 0; i < COUNT; i++) {
-            expected[i] = kept[i] - o[i];
+            expected[i] = w[i] - ((w[i] - kept[i]) + o[i]);
         }
         assert_same_floats(got, expected, COUNT);
     }
@@ -308,7 +332,7 @@ static void test_adam_formula(void **state)
             double old = (double)s.beta1 * m0[i], new = (double)s.one_minus_beta1 *g[i];
             double square = (double)s.beta2 * v0[i] + (double)s.one_minus_beta2 * g[i] * g[i];
             double divisor = sqrt(square) * (double)s.v_scale + (double)s.eps;
-            double of_g = (double)s.of_g * g[i], kept = (double)s.keep * w0[i];
+            double of_g = (double)s.of_g * g[i], kept = w0[i] - (double)s.decay * w0[i];
             double step = ((double)s.of_m * (old + new) + of_g) / divisor;
             double spread =
                 ((double)s.of_m * (fabs(old) + fabs(new)) + fabs(of_g)) / divisor + fabs(kept);
@@ -326,7 +350,7 @@ static void test_adam_extremes(void **state)
     (void)state;
     test_rng rng = test_rng_start("adam extremes");
     static float g[MANY], m[MANY], v[MANY], w[MANY], m0[MANY], v0[MANY], w0[MANY];
-    size_t unmoved = 0, overflows = 0;
+    size_t unmoved = 0, overflows = 0, held_back = 0;
     for (int round = 0; round < 10; round++) {
         mu_adam_step s = any_adam_step(&rng);
         s.eps = round % 2 == 0 ? 0.0f : 1e-8f;
@@ -342,24 +366,27 @@ static void test_adam_extremes(void **state)
         memcpy(w, w0, sizeof w);
         mu_elementwise_at(0)->adam(&s, g, m, v, w, MANY);
         for (size_t i = 0; i < MANY; i++) {
-            double old = (double)s.beta1 * m0[i], new = (double)s.one_minus_beta1 *g[i];
-            double square = (double)s.beta2 * v0[i] + (double)s.one_minus_beta2 * g[i] * g[i];
+            double held = fmin(fmax(g[i], -(double)s.g_limit), (double)s.g_limit);
+            double old = (double)s.beta1 * m0[i], new = (double)s.one_minus_beta1 *held;
+            double square = (double)s.beta2 * v0[i] + (double)s.one_minus_beta2 * held * held;
             assert_within("m", m[i], old + new,
                           adam_tolerance * (fabs(old) + fabs(new)) + underflow);
             assert_within("v", v[i], square, adam_tolerance * square + underflow);
 
             double divisor = sqrt((double)v[i]) * (double)s.v_scale + (double)s.eps;
-            double of_m = (double)s.of_m * m[i], of_g = (double)s.of_g * g[i];
-            double kept = (double)s.keep * w0[i];
+            double of_m = (double)s.of_m * m[i], of_g = (double)s.of_g * held;
+            double kept = w0[i] - (double)s.decay * w0[i];
             double per_unit = divisor == 0.0 ? 0.0 : 1.0 / divisor;
-            assert_within("w", w[i], kept - (of_m + of_g) * per_unit,
-                          adam_tolerance * ((fabs(of_m) + fabs(of_g)) * per_unit + fabs(kept)) +
-                              underflow * (1.0 + per_unit));
+            assert_held("w", w[i], kept - (of_m + of_g) * per_unit,
+                        adam_tolerance * ((fabs(of_m) + fabs(of_g)) * per_unit + fabs(w0[i])) +
+                            underflow * (1.0 + per_unit),
+                        s.limit);
             unmoved += divisor == 0.0;
             overflows += isinf(v[i]) != 0;
+            held_back += held != (double)g[i];
         }
     }
-    assert_true(unmoved > 0 && overflows > 0);
+    assert_true(unmoved > 0 && overflows > 0 && held_back > 0);
 }
 
 /* Without eps, an element that never had a gradient only decays. */
@@ -376,7 +403,7 @@ static void test_adam_zero_by_zero(void **state)
         s.eps = 0.0f;
         test_fill_normal_f32(&rng, w, COUNT);
         for (size_t i = 0; i < COUNT; i++) {
-            expected[i] = s.keep * w[i];
+            expected[i] = fminf(fmaxf(w[i] - s.decay * w[i], -s.limit), s.limit);
         }
         kernel->adam(&s, g, m, v, w, COUNT);
         assert_same_floats(w, expected, COUNT);
@@ -425,16 +452,16 @@ static void check_finite(test_rng *rng, const mu_elementwise *kernel, const floa
     for (size_t i = 0; i < n; i++) {
         put(type, array.data, i, type->finite[test_below(rng, 4)]);
     }
-    assert_true(kernel->finite(array.data, type->dtype, n));
+    assert_true(kernel->all_below(array.data, type->dtype, MU_FINITE, n));
     for (size_t trial = 0; trial < (n < 100 ? n : 100); trial++) {
         size_t i = n < 100 ? trial : test_below(rng, n);
         for (size_t which = 0; which < 6; which++) {
             put(type, array.data, i, type->not_finite[which]);
-            assert_false(kernel->finite(array.data, type->dtype, n));
+            assert_false(kernel->all_below(array.data, type->dtype, MU_FINITE, n));
         }
         put(type, array.data, i, type->finite[test_below(rng, 4)]);
     }
-    assert_true(kernel->finite(array.data, type->dtype, n));
+    assert_true(kernel->all_below(array.data, type->dtype, MU_FINITE, n));
     unguard(&array);
 }
 
@@ -453,18 +480,34 @@ static void test_finite(void **state)
     }
 }
 
-/* All patterns of 16 bits, among others that are finite. */
-static void test_finite_patterns(void **state)
+/* All patterns of 16 bits, and f32 ones with these as upper half, among zeros, against
+ * every exponent. */
+static void test_below_patterns(void **state)
 {
     (void)state;
     const mu_elementwise *kernel;
     for (size_t k = 0; (kernel = runnable(k)) != NULL; k++) {
-        uint16_t x[33] = {0};
+        uint16_t half[33] = {0};
+        float single[33] = {0};
         for (uint32_t pattern = 0; pattern <= 0xffffu; pattern++) {
-            x[pattern % 33] = (uint16_t)pattern;
-            assert_int_equal(kernel->finite(x, MUONIUM_BF16, 33), (pattern & 0x7f80u) != 0x7f80u);
-            assert_int_equal(kernel->finite(x, MUONIUM_F16, 33), (pattern & 0x7c00u) != 0x7c00u);
-            x[pattern % 33] = 0;
+            int exponent = 1 + (int)(pattern * 2654435761u >> 16) % MU_FINITE;
+            float as_bf16 = mu_f32_of_bits(pattern << 16),
+                  as_f16 = mu_f32_from_f16((uint16_t)pattern);
+            float above = mu_f32_of_bits(pattern << 16 | 0xffffu);
+            size_t at = pattern % 33;
+            half[at] = (uint16_t)pattern;
+            single[at] = above;
+            for (int last = 0; last <= 1; last++, exponent = MU_FINITE) {
+                double bound = ldexp(1.0, exponent);
+                assert_int_equal(kernel->all_below(half, MUONIUM_BF16, exponent, 33),
+                                 isfinite(as_bf16) && fabs((double)as_bf16) < bound);
+                assert_int_equal(kernel->all_below(half, MUONIUM_F16, exponent, 33),
+                                 isfinite(as_f16) && fabs((double)as_f16) < bound);
+                assert_int_equal(kernel->all_below(single, MUONIUM_F32, exponent, 33),
+                                 isfinite(above) && fabs((double)above) < bound);
+            }
+            half[at] = 0;
+            single[at] = 0;
         }
     }
 }
@@ -476,7 +519,7 @@ int main(void)
         cmocka_unit_test(test_momentum_formula), cmocka_unit_test(test_update_formula),
         cmocka_unit_test(test_cautious_edges),   cmocka_unit_test(test_adam_formula),
         cmocka_unit_test(test_adam_extremes),    cmocka_unit_test(test_adam_zero_by_zero),
-        cmocka_unit_test(test_finite),           cmocka_unit_test(test_finite_patterns),
+        cmocka_unit_test(test_finite),           cmocka_unit_test(test_below_patterns),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

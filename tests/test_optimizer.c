@@ -23,7 +23,7 @@ enum { STEPS = 3 };
 
 /* SGD with momentum on one element, in the storage that the optimizer has. */
 typedef struct sgd {
-    float mu, gain, of_g, of_m, keep, lr;
+    float mu, gain, of_g, of_m, decay, lr;
     bool cautious;
 } sgd;
 
@@ -31,8 +31,8 @@ static float sgd_step(const sgd *s, float w, float g, float *m)
 {
     *m = s->mu * *m + s->gain * g;
     float d = s->of_g * g + s->of_m * *m;
-    float keep = s->cautious && !((d > 0 && w > 0) || (d < 0 && w < 0)) ? 1 : s->keep;
-    return keep * w - s->lr * d;
+    float decay = s->cautious && !((d > 0 && w > 0) || (d < 0 && w < 0)) ? 0 : s->decay;
+    return w - (decay * w + s->lr * d);
 }
 
 static void check_against_sgd(const muonium_options *options, const sgd *s)
@@ -89,7 +89,7 @@ static void identity_makes_sgd_with_momentum(void **state)
     options.weight_decay = 0;
     options.momentum_form = MUONIUM_MOMENTUM_SUM;
     options.nesterov = false;
-    sgd plain = {.mu = 0.9f, .gain = 1, .of_g = 0, .of_m = 1, .keep = 1, .lr = 0.1f};
+    sgd plain = {.mu = 0.9f, .gain = 1, .of_g = 0, .of_m = 1, .decay = 0, .lr = 0.1f};
     check_against_sgd(&options, &plain);
 
     options.nesterov = true;
@@ -97,7 +97,7 @@ static void identity_makes_sgd_with_momentum(void **state)
     sgd nesterov = plain;
     nesterov.of_g = 1;
     nesterov.of_m = 0.9f;
-    nesterov.keep = (float)(1 - 0.1 * 0.25);
+    nesterov.decay = (float)(0.1 * 0.25);
     check_against_sgd(&options, &nesterov);
     options.master = true;
     check_against_sgd(&options, &nesterov);
@@ -107,10 +107,10 @@ static void identity_makes_sgd_with_momentum(void **state)
     options.decay = MUONIUM_DECAY_INDEPENDENT;
     sgd lerp = nesterov;
     lerp.gain = lerp.of_g = (float)(1 - 0.9);
-    lerp.keep = 0.75f;
+    lerp.decay = 0.25f;
     check_against_sgd(&options, &lerp);
     options.decay = MUONIUM_DECAY_CAUTIOUS;
-    lerp.keep = nesterov.keep;
+    lerp.decay = nesterov.decay;
     lerp.cautious = true;
     check_against_sgd(&options, &lerp);
 }

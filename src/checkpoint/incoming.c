@@ -220,6 +220,7 @@ void mu_incoming_adopt(mu_incoming *incoming)
         mu_parameter *p = incoming->optimizer->parameters[i];
         if (taken->matched) {
             p->steps = taken->steps;
+            p->moderate = false;
             p->has_master = p->has_master && !taken->restart_master;
             p->certified = false;
         }

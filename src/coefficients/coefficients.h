@@ -43,6 +43,10 @@ double mu_compose(const double (*table)[3], int first, int count, double x);
  * [0, x]; infinite if it leaves the range of double. */
 double mu_reach(const double (*table)[3], int first, int count, double x);
 
+/* The largest magnitude that any run of consecutive steps gives to any number in [0, 1]:
+ * all that an iteration can come to which may be rescaled to [0, 1] before every step. */
+double mu_greatest_reach(const double (*table)[3], int count);
+
 #define MU_STABLE_EDGE_MAX 1e3 /* where the search for an edge ends */
 
 /* The stable edge of the steps first, ..., count - 1: the smallest x >= 1 at

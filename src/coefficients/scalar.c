@@ -54,6 +54,9 @@ static range image(const double abc[3], range from)
      * (c = 0) keeps its one root. A quotient 0/0 fails every comparison. */
     const double half = 1.5 * abc[1];
     const double discriminant = half * half - 5.0 * abc[2] * abc[0];
+    if (!isfinite(discriminant)) {
+        return (range){-INFINITY, INFINITY};
+    }
     const double h = -(half + copysign(sqrt(fmax(discriminant, 0.0)), half));
     const double roots[2] = {h / (5.0 * abc[2]), abc[0] / h};
     for (int i = 0; i < 2; i++) {
@@ -86,6 +89,19 @@ double mu_reach(const double (*table)[3], int first, int count, double x)
 {
     range values = composed(table, first, count, (range){0.0, x});
     return fmax(-values.low, values.high);
+}
+
+double mu_greatest_reach(const double (*table)[3], int count)
+{
+    double greatest = 1.0;
+    for (int first = 0; first < count; first++) {
+        range values = {0.0, 1.0};
+        for (int step = first; step < count && isfinite(greatest); step++) {
+            values = composed(table, step, step + 1, values);
+            greatest = fmax(greatest, fmax(-values.low, values.high));
+        }
+    }
+    return greatest;
 }
 
 /* Whether the composition stays below 2 in magnitude on all of [1, x]. */

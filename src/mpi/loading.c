@@ -134,6 +134,7 @@ static void adopt(const loading *l, const mu_incoming *incoming)
             }
         }
         p->steps = taken->steps;
+        p->moderate = false;
         p->has_master = l->values[own][MU_STATE_MASTER] != NULL;
         p->certified = false;
     }

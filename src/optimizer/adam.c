@@ -23,11 +23,13 @@ static mu_adam_step step_of(const mu_parameter *p)
         .one_minus_beta1 = (float)(1 - beta1),
         .beta2 = (float)beta2,
         .one_minus_beta2 = (float)(1 - beta2),
-        .keep = (float)(1 - lr * mu_adam_weight_decay(o)),
+        .decay = (float)(lr * mu_adam_weight_decay(o)),
         .of_m = (float)of_m,
         .of_g = (float)of_g,
         .v_scale = (float)(1 / sqrt(1 - pow(beta2, t))),
         .eps = (float)mu_adam_eps(o),
+        .g_limit = mu_lets_infinities_through(p) ? INFINITY : MU_ADAM_G_LIMIT,
+        .limit = mu_weight_limit(p),
     };
     return step;
 }

@@ -18,24 +18,35 @@ typedef struct mu_momentum_step {
     float decay, gain, of_g, of_m;
 } mu_momentum_step;
 
-/* w = keep * w - rate * o; `cautious`: keep only where o * w > 0, else 1. This is a
- * comparison of signs, so it holds however small the product. */
+/* w = w - (decay * w + rate * o), held to [-limit, limit]; `cautious`: decay only where
+ * o * w > 0, else 0. This is a comparison of signs, so it holds however small the product.
+ *
+ * The decay is part of the difference because 1 - decay would round to 1 for all decays
+ * below 3e-8. The limit is the largest number of the parameter's type, so that no step
+ * makes a finite weight infinite; it is infinite where NaN and infinities are let through. */
 typedef struct mu_update_step {
-    float keep, rate;
+    float decay, rate, limit;
     bool cautious;
 } mu_update_step;
 
-/* m = beta1 m + (1 - beta1) g; v = beta2 v + ((1 - beta2) g) g;
- * w = keep * w - (of_m * m + of_g * g) / (sqrt(v) * v_scale + eps),
- * where bias corrections and the learning rate are in of_m, of_g and v_scale.
+/* With g held to [-g_limit, g_limit]: m = beta1 m + (1 - beta1) g; v = beta2 v + ((1 - beta2) g) g;
+ * w = w - (decay * w + (of_m * m + of_g * g) / (sqrt(v) * v_scale + eps)),
+ * held to [-limit, limit] as in mu_update_step, where bias corrections and the learning
+ * rate are in of_m, of_g and v_scale. Gradients held to MU_ADAM_G_LIMIT make no v
+ * overflow, which would stop its weight for ever; beyond it their size does not matter to
+ * the step, which is their sign times the learning rate.
  *
  * Where the denominator is 0 the quotient is 0: with eps = 0 an element that never had
- * a gradient stays where it is. A gradient so large that v overflows moves m, but w no
- * more until v is reset: v is infinite then, and the quotient 0. */
+ * a gradient stays where it is. */
 typedef struct mu_adam_step {
     float beta1, one_minus_beta1, beta2, one_minus_beta2;
-    float keep, of_m, of_g, v_scale, eps;
+    float decay, of_m, of_g, v_scale, eps;
+    float g_limit, limit;
 } mu_adam_step;
+
+#define MU_ADAM_G_LIMIT 0x1p63f /* its square is half the largest number of f32 */
+
+enum { MU_FINITE = 128 };
 
 typedef struct mu_elementwise {
     mu_isa isa;
@@ -46,8 +57,9 @@ typedef struct mu_elementwise {
     void (*update)(const mu_update_step *step, const float *o, float *w, size_t n);
     void (*adam)(const mu_adam_step *step, const float *g, float *m, float *v, float *w, size_t n);
 
-    /* Whether all are finite, of any element type but f64, without converting. */
-    bool (*finite)(const void *x, muonium_dtype dtype, size_t n);
+    /* Whether all magnitudes are finite and below 2^exponent, of any element type but f64,
+     * without converting; 1 <= exponent <= MU_FINITE, which asks whether all are finite. */
+    bool (*all_below)(const void *x, muonium_dtype dtype, int exponent, size_t n);
 
     /* Round n values to a half type at random, up with the probability that makes the
      * result right on average; values that the type holds, infinities and NaN stay.

@@ -6,6 +6,7 @@
  *     apply   decay and update, in one pass over parameter and result
  */
 #include <math.h>
+#include <stdio.h>
 
 #include "optimizer/schedule.h"
 
@@ -18,6 +19,8 @@ typedef struct batch {
     const mu_class *of;
     size_t count;
     size_t row_tasks;
+    size_t first; /* gather: matrix to begin with, */
+    bool again;   /* whose momentum has been moved on before */
 } batch;
 
 static float *direction_at(const batch *b, size_t i)
@@ -33,10 +36,10 @@ static double *row_stats_at(const batch *b, size_t i)
 
 /* ---- gather ---- */
 
-static mu_momentum_step momentum_of(const mu_parameter *p)
+mu_momentum_step mu_momentum_of(const mu_parameter *p, uint64_t steps)
 {
     const muonium_options *o = &p->group->options;
-    double mu = o->momentum, t = (double)p->steps; /* this step counted */
+    double mu = o->momentum, t = (double)steps;
     bool corrected = o->momentum_form == MUONIUM_MOMENTUM_EMA_CORRECTED;
     bool sum = o->momentum_form == MUONIUM_MOMENTUM_SUM;
     double unbias = corrected ? 1 / (1 - pow(mu, t)) : 1;
@@ -55,23 +58,22 @@ static mu_momentum_step momentum_of(const mu_parameter *p)
     return step;
 }
 
-/* bf16 momentum: the direction looks at what is stored. */
-static void gather_half(const mu_schedule *schedule, const mu_parameter *p, const mu_piece *piece,
-                        const mu_momentum_step *step, const float *g, float *d)
+/* The direction of a piece, and its momentum moved on unless that was done `before`. bf16
+ * momentum: the direction looks at what is stored. */
+static void gather_piece(const mu_schedule *schedule, const mu_parameter *p, const mu_piece *piece,
+                         const mu_momentum_step *step, bool before, const float *g, float *d)
 {
-    float m[MU_PIECE];
-    muonium_dtype dtype = p->group->options.state_dtype;
-    mu_block state = {(char *)p->momentum + piece->state * muonium_dtype_size(dtype),
-                      dtype,
-                      piece->state_stride,
-                      piece->state_stride,
-                      1,
-                      piece->count};
-    schedule->kernel->load(&state, m, piece->count);
-    schedule->elementwise->momentum(step, g, m, d, piece->count);
-    schedule->kernel->store(m, piece->count, &state);
-    schedule->kernel->load(&state, m, piece->count);
-    schedule->elementwise->direction(step, g, m, d, piece->count);
+    float buffer[MU_PIECE];
+    bool half = p->group->options.state_dtype != MUONIUM_F32;
+    float *m = mu_load_momentum(schedule, p, piece, buffer);
+    if (!before) {
+        schedule->elementwise->momentum(step, g, m, d, piece->count);
+        mu_store_momentum(schedule, p, piece, m);
+        m = half ? mu_load_momentum(schedule, p, piece, buffer) : m;
+    }
+    if (before || half) {
+        schedule->elementwise->direction(step, g, m, d, piece->count);
+    }
 }
 
 /* The matrix that a place belongs to, as its parameter has it: more than lies here if others
@@ -103,13 +105,13 @@ static void gather_rows(void *context, size_t index, unsigned lane)
     const batch *b = context;
     const mu_schedule *schedule = b->schedule;
     (void)lane;
-    size_t i = index / b->row_tasks, first = index % b->row_tasks * ROWS_PER_TASK;
+    size_t i = b->first + index / b->row_tasks, first = index % b->row_tasks * ROWS_PER_TASK;
     const mu_member *member = &schedule->batch[i];
     mu_parameter *p = member->parameter;
     mu_matrix_place place = mu_matrix_at(&p->matrices, member->index);
-    mu_momentum_step step = momentum_of(p);
-    float g_buffer[MU_PIECE], m_buffer[MU_PIECE];
-    bool half = p->group->options.state_dtype != MUONIUM_F32, tall = is_tall(p, &place);
+    mu_momentum_step step = mu_momentum_of(p, p->steps);
+    float g_buffer[MU_PIECE];
+    bool tall = is_tall(p, &place);
     for (size_t row = first; row < first + ROWS_PER_TASK && row < place.rows; row++) {
         mu_offset base = mu_walk_to(&p->matrices.rows, place.first_row + row);
         base.data += place.base.data;
@@ -122,13 +124,7 @@ static void gather_rows(void *context, size_t index, unsigned lane)
             mu_piece piece =
                 mu_piece_at(p, base, &p->matrices.cols, done, piece_limit(b, tall, done));
             const float *g = mu_load_grad(schedule, p, &piece, g_buffer);
-            if (half) {
-                gather_half(schedule, p, &piece, &step, g, d + done);
-            } else {
-                float *m = mu_load_state(&piece, p->momentum, m_buffer);
-                schedule->elementwise->momentum(&step, g, m, d + done, piece.count);
-                mu_store_state(&piece, p->momentum, m);
-            }
+            gather_piece(schedule, p, &piece, &step, b->again, g, d + done);
             mu_row_stats stats = schedule->kernel->row_stats(d + done, piece.count, 1);
             sum += stats.sum_squares;
             if (p->across && !tall) {
@@ -185,6 +181,12 @@ static mu_survey survey_across(const batch *b, size_t i, const mu_matrix_place *
 
 /* ---- apply ---- */
 
+/* Whether there is no direction to move a matrix in. */
+static bool is_left_alone(const muonium_certificate *certificate)
+{
+    return certificate->outcome == MUONIUM_SKIPPED || certificate->outcome == MUONIUM_DIVERGED;
+}
+
 /* NorMuon: each row of O divided by the root of the running mean of its squares, and
  * the whole brought back to the norm of O. What a row is multiplied by goes into the
  * place of its sum of squares. */
@@ -230,7 +232,7 @@ static void apply_rows(void *context, size_t index, unsigned lane)
     const mu_member *member = &schedule->batch[i];
     mu_parameter *p = member->parameter;
     const muonium_options *o = &p->group->options;
-    if (schedule->certificates[i].outcome == MUONIUM_SKIPPED) {
+    if (is_left_alone(&schedule->certificates[i])) {
         return;
     }
     mu_matrix_place place = mu_matrix_at(&p->matrices, member->index);
@@ -242,7 +244,10 @@ static void apply_rows(void *context, size_t index, unsigned lane)
     }
     double decay =
         o->decay == MUONIUM_DECAY_INDEPENDENT ? o->weight_decay : o->lr * o->weight_decay;
-    mu_update_step step = {(float)(1 - decay), (float)rate, o->decay == MUONIUM_DECAY_CAUTIOUS};
+    mu_update_step step = {.decay = (float)decay,
+                           .rate = (float)rate,
+                           .limit = mu_weight_limit(p),
+                           .cautious = o->decay == MUONIUM_DECAY_CAUTIOUS};
     float w_buffer[MU_PIECE];
     for (size_t row = first; row < first + ROWS_PER_TASK && row < place.rows; row++) {
         mu_offset base = mu_walk_to(&p->matrices.rows, place.first_row + row);
@@ -293,14 +298,35 @@ static void count_outcome(muonium_optimizer *optimizer, const mu_member *member,
     muonium_counters *counters = &optimizer->counters;
     counters->matrices += certificate->outcome == MUONIUM_ORTHOGONALIZED;
     counters->zero += certificate->outcome == MUONIUM_ZERO;
-    counters->skipped += certificate->outcome == MUONIUM_SKIPPED;
+    counters->skipped += is_left_alone(certificate);
     counters->rescued += (uint64_t)certificate->rescued;
+    if (is_left_alone(certificate) && optimizer->log) {
+        char line[512];
+        snprintf(line, sizeof line, "matrix %zu of %.300s was left as it is: %s", member->index,
+                 member->parameter->name,
+                 certificate->outcome == MUONIUM_DIVERGED ? "its orthogonalisation diverged"
+                                                          : "its momentum is not finite");
+        optimizer->log(optimizer->log_context, line);
+    }
+}
+
+/* The iteration overwrote the direction on which it diverged: gather it again, with the
+ * momentum as it is now, and orthogonalise it with care. */
+static void repeat(const batch *b, size_t i)
+{
+    const mu_schedule *schedule = b->schedule;
+    batch one = *b;
+    one.first = i;
+    one.again = true;
+    mu_pool_run(gather_rows, &one, b->row_tasks, mu_pool_lanes());
+    mu_plan_run_carefully(b->of->plan, &schedule->oriented[i], &schedule->surveys[i], b->of->across,
+                          schedule->workspace, &schedule->certificates[i]);
 }
 
 static void run_batch(muonium_optimizer *optimizer, const mu_class *of, size_t count)
 {
     mu_schedule *schedule = optimizer->schedule;
-    batch b = {schedule, of, count, (of->longer + ROWS_PER_TASK - 1) / ROWS_PER_TASK};
+    batch b = {schedule, of, count, (of->longer + ROWS_PER_TASK - 1) / ROWS_PER_TASK, 0, false};
     unsigned lanes = mu_pool_lanes();
     mu_pool_run(gather_rows, &b, count * b.row_tasks, lanes);
     for (size_t i = 0; i < count; i++) {
@@ -313,6 +339,11 @@ static void run_batch(muonium_optimizer *optimizer, const mu_class *of, size_t c
         mu_plan_run(of->plan, count, schedule->oriented, schedule->surveys, schedule->workspace,
                     schedule->certificates);
     }
+    for (size_t i = 0; i < count; i++) {
+        if (schedule->certificates[i].outcome == MUONIUM_DIVERGED) {
+            repeat(&b, i);
+        }
+    }
     if (of->group->options.normuon) {
         mu_pool_run(square_rows, &b, count * b.row_tasks, lanes);
         for (size_t i = 0; i < count; i++) {
@@ -320,7 +351,7 @@ static void run_batch(muonium_optimizer *optimizer, const mu_class *of, size_t c
             const mu_matrices *matrices = &member->parameter->matrices;
             mu_matrix_place place = mu_matrix_at(matrices, member->index);
             size_t at = member->index / matrices->blocks * matrices->rows.total;
-            if (schedule->certificates[i].outcome == MUONIUM_SKIPPED) {
+            if (is_left_alone(&schedule->certificates[i])) {
                 continue; /* what is not finite must not stay in the running mean */
             }
             normalize_rows(&b, i, &place, member->parameter->normuon + at + place.first_row);

@@ -139,6 +139,8 @@ typedef struct mu_parameter {
     bool has_master;                   /* master holds the parameter: from its first step on */
     muonium_certificate *certificates; /* matrices.count of them, of the last step */
     bool certified;
+    bool moderate; /* the momentum is known to be far from overflowing: a step with a gradient
+                      that is too need not examine it. False whenever others may write it. */
 } mu_parameter;
 
 typedef struct mu_schedule mu_schedule; /* schedule.h */

@@ -3,6 +3,8 @@
  * whatever their types and strides. Where they are that already, they are used in
  * place.
  */
+#include <float.h>
+#include <math.h>
 #include <string.h>
 
 #include "optimizer/schedule.h"
@@ -26,6 +28,26 @@ mu_piece mu_piece_at(const mu_parameter *parameter, mu_offset base, const mu_wal
         .count = left < most ? left : most,
     };
     return piece;
+}
+
+bool mu_lets_infinities_through(const mu_parameter *parameter)
+{
+    return parameter->group->options.nonfinite == MUONIUM_NONFINITE_PROPAGATE;
+}
+
+float mu_weight_limit(const mu_parameter *parameter)
+{
+    if (mu_lets_infinities_through(parameter)) {
+        return INFINITY;
+    }
+    switch (parameter->tensor.dtype) {
+    case MUONIUM_BF16:
+        return 0x1.fep127f;
+    case MUONIUM_F16:
+        return 65504.0f;
+    default:
+        return FLT_MAX;
+    }
 }
 
 static mu_block as_block(const void *data, muonium_dtype dtype, ptrdiff_t stride, size_t count)
@@ -66,6 +88,37 @@ void mu_store_state(const mu_piece *piece, float *state, const float *values)
     for (size_t i = 0; i < piece->count; i++) {
         to[(ptrdiff_t)i * piece->state_stride] = values[i];
     }
+}
+
+/* Momentum of a half type as what the kernel converts. */
+static mu_block half_momentum(const mu_parameter *parameter, const mu_piece *piece)
+{
+    muonium_dtype dtype = parameter->group->options.state_dtype;
+    const char *first =
+        (const char *)parameter->momentum + piece->state * muonium_dtype_size(dtype);
+    return as_block(first, dtype, piece->state_stride, piece->count);
+}
+
+float *mu_load_momentum(const mu_schedule *schedule, const mu_parameter *parameter,
+                        const mu_piece *piece, float *buffer)
+{
+    if (parameter->group->options.state_dtype == MUONIUM_F32) {
+        return mu_load_state(piece, parameter->momentum, buffer);
+    }
+    mu_block from = half_momentum(parameter, piece);
+    schedule->kernel->load(&from, buffer, piece->count);
+    return buffer;
+}
+
+void mu_store_momentum(const mu_schedule *schedule, const mu_parameter *parameter,
+                       const mu_piece *piece, const float *values)
+{
+    if (parameter->group->options.state_dtype == MUONIUM_F32) {
+        mu_store_state(piece, parameter->momentum, values);
+        return;
+    }
+    mu_block to = half_momentum(parameter, piece);
+    schedule->kernel->store(values, piece->count, &to);
 }
 
 float *mu_load_weights(const mu_schedule *schedule, const mu_parameter *parameter,

@@ -114,8 +114,8 @@ static muonium_status plan_class(mu_class *c, size_t capacity)
     if (status != MUONIUM_OK) {
         return status;
     }
-    /* Gradients were checked before: what is not finite now has overflowed in the
-     * momentum, and only this matrix suffers. */
+    /* Gradients and momentum were checked before: what is not finite now has been written
+     * to the momentum meanwhile, and only this matrix suffers. */
     if (options.nonfinite == MUONIUM_NONFINITE_ERROR) {
         options.nonfinite = MUONIUM_NONFINITE_SKIP;
     }
@@ -264,11 +264,12 @@ static muonium_status fill(const muonium_optimizer *optimizer, mu_schedule *sche
     schedule->classes = mu_alloc(shapes * sizeof *schedule->classes);
     schedule->chunks = mu_alloc(chunks * sizeof *schedule->chunks);
     schedule->unsound = mu_alloc(chunks * sizeof *schedule->unsound);
+    schedule->moderate = mu_alloc(chunks * sizeof *schedule->moderate);
     schedule->active = mu_alloc(optimizer->count * sizeof *schedule->active);
     schedule->places = mu_alloc(optimizer->count * sizeof *schedule->places);
     schedule->grads = mu_alloc(optimizer->count * sizeof *schedule->grads);
     if (!schedule->members || !schedule->classes || !schedule->chunks || !schedule->unsound ||
-        !schedule->active || !schedule->places || !schedule->grads) {
+        !schedule->moderate || !schedule->active || !schedule->places || !schedule->grads) {
         return mu_fail(MUONIUM_NO_MEMORY, "no memory to schedule %zu matrices of %zu parameters",
                        matrices, optimizer->count);
     }
@@ -319,6 +320,7 @@ void mu_schedule_destroy(mu_schedule *schedule)
     mu_free(schedule->classes);
     mu_free(schedule->chunks);
     mu_free(schedule->unsound);
+    mu_free(schedule->moderate);
     mu_free(schedule->active);
     mu_free(schedule->places);
     mu_free(schedule->grads);

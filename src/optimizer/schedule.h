@@ -51,7 +51,8 @@ struct mu_schedule {
     mu_member *members; /* of all classes */
     mu_chunk *chunks;   /* of all parameters, in order */
     size_t chunk_count;
-    bool *unsound;    /* per chunk: its gradient is not finite */
+    bool *unsound;    /* per chunk: it is not finite, or its momentum would not be */
+    bool *moderate;   /* per chunk: see mu_parameter */
     bool *active;     /* per parameter: takes part in this step */
     mu_place *places; /* for places.c, one per parameter each */
     mu_extent *grads;
@@ -77,6 +78,13 @@ void mu_schedule_use(mu_schedule *schedule, const mu_class *of);
 /* Floats that a matrix takes in `directions`. */
 size_t mu_direction_size(size_t rows, size_t cols);
 
+/* step.c: all of a step that can fail, which changes nothing; and all the rest, which cannot. */
+MU_SHARED muonium_status mu_step_prepare(muonium_optimizer *optimizer);
+MU_SHARED void mu_step_commit(muonium_optimizer *optimizer);
+
+/* muon.c: how the momentum of a parameter moves in the step that brings it to `steps`. */
+mu_momentum_step mu_momentum_of(const mu_parameter *parameter, uint64_t steps);
+
 /* muon.c, adam.c: the two halves of a step, for active parameters. */
 void mu_step_muon(muonium_optimizer *optimizer);
 void mu_step_adam(muonium_optimizer *optimizer);
@@ -98,6 +106,13 @@ typedef struct mu_piece {
 MU_SHARED mu_piece mu_piece_at(const mu_parameter *parameter, mu_offset base, const mu_walk *walk,
                                size_t index, size_t most);
 
+/* Whether the parameter's policy is MUONIUM_NONFINITE_PROPAGATE. */
+bool mu_lets_infinities_through(const mu_parameter *parameter);
+
+/* The largest weight that a step may leave: that of the parameter's type, or infinity where
+ * infinities are let through. */
+float mu_weight_limit(const mu_parameter *parameter);
+
 /* The piece's gradient as consecutive f32: where it is, or in `buffer`. */
 const float *mu_load_grad(const mu_schedule *schedule, const mu_parameter *parameter,
                           const mu_piece *piece, float *buffer);
@@ -105,6 +120,12 @@ const float *mu_load_grad(const mu_schedule *schedule, const mu_parameter *param
 /* The same for an f32 state array; to be stored back, if it was in the buffer. */
 float *mu_load_state(const mu_piece *piece, float *state, float *buffer);
 void mu_store_state(const mu_piece *piece, float *state, const float *values);
+
+/* The same for the momentum, of either type: where it is, or in `buffer`. */
+float *mu_load_momentum(const mu_schedule *schedule, const mu_parameter *parameter,
+                        const mu_piece *piece, float *buffer);
+void mu_store_momentum(const mu_schedule *schedule, const mu_parameter *parameter,
+                       const mu_piece *piece, const float *values);
 
 /* The piece of the parameter itself, or of its master copy, as consecutive f32; and
  * back, rounded as the group's options say. `serial` numbers the parameter among those

@@ -31,6 +31,7 @@ muonium_status muonium_state_of(const muonium_optimizer *optimizer, size_t param
     }
     if (status == MUONIUM_OK) {
         *state = state_of(p);
+        p->moderate = false; /* the caller may write it */
     }
     return status;
 }
@@ -101,5 +102,6 @@ muonium_status muonium_set_state(muonium_optimizer *optimizer, size_t parameter,
     }
     p->has_master = state->master != NULL;
     p->steps = state->steps;
+    p->moderate = false;
     return MUONIUM_OK;
 }

@@ -8,7 +8,65 @@
 
 #include "optimizer/schedule.h"
 
-/* ---- gradients that are not finite ---- */
+/* ---- what is not finite, or would not be ---- */
+
+/* Gradients that were below this in every step add up to no momentum that overflows. */
+enum { MODERATE_EXPONENT = 64 };
+
+/* A value of a piece that is not finite, and where. */
+typedef struct bad_value {
+    const char *what; /* NULL: there is none */
+    float value;
+    size_t index; /* in the order of the state */
+} bad_value;
+
+static bad_value first_bad(const char *what, const float *values, size_t count, size_t first)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (!isfinite(values[i])) {
+            return (bad_value){what, values[i], first + i};
+        }
+    }
+    return (bad_value){0};
+}
+
+/* The first value of a run of elements that is not finite: of the gradient, of the momentum
+ * that would follow from it, or of its direction. *moderate: whether all of that momentum is
+ * below 2^MODERATE_EXPONENT. Changes nothing. */
+static bad_value examine(const mu_schedule *schedule, const mu_parameter *p, size_t first,
+                         size_t count, bool *moderate)
+{
+    const mu_elementwise *elementwise = schedule->elementwise;
+    float g_buffer[MU_PIECE], m[MU_PIECE], d[MU_PIECE];
+    mu_momentum_step step = mu_momentum_of(p, p->steps + 1);
+    bool bf16 = p->muon && p->group->options.state_dtype == MUONIUM_BF16;
+    bad_value bad = {0};
+    *moderate = true;
+    for (size_t done = 0; done < count && !bad.what;) {
+        mu_offset start = {0, 0, 0};
+        size_t at = first + done, left = count - done;
+        mu_piece piece = mu_piece_at(p, start, &p->all, at, left < MU_PIECE ? left : MU_PIECE);
+        const float *g = mu_load_grad(schedule, p, &piece, g_buffer);
+        bad = first_bad("grad", g, piece.count, at);
+        if (!bad.what && p->muon) {
+            const float *before = mu_load_momentum(schedule, p, &piece, m);
+            if (before != m) {
+                memcpy(m, before, piece.count * sizeof *m);
+            }
+            elementwise->momentum(&step, g, m, d, piece.count);
+            if (bf16) {
+                schedule->kernel->row_round(m, piece.count, MUONIUM_BF16);
+                elementwise->direction(&step, g, m, d, piece.count);
+            }
+            *moderate =
+                *moderate && elementwise->all_below(m, MUONIUM_F32, MODERATE_EXPONENT, piece.count);
+            bad = first_bad("momentum", m, piece.count, at);
+            bad = bad.what ? bad : first_bad("direction", d, piece.count, at);
+        }
+        done += piece.count;
+    }
+    return bad;
+}
 
 static void check_chunk(void *context, size_t index, unsigned lane)
 {
@@ -17,66 +75,68 @@ static void check_chunk(void *context, size_t index, unsigned lane)
     const mu_parameter *p = chunk->parameter;
     (void)lane;
     schedule->unsound[index] = false;
-    if (!schedule->active[p->number] ||
-        p->group->options.nonfinite == MUONIUM_NONFINITE_PROPAGATE) {
+    schedule->moderate[index] = true;
+    if (!schedule->active[p->number] || mu_lets_infinities_through(p)) {
         return;
     }
     float buffer[MU_PIECE];
     mu_offset start = {0, 0, 0};
-    for (size_t done = 0; done < chunk->count && !schedule->unsound[index];) {
+    bool moderate = p->moderate;
+    for (size_t done = 0; done < chunk->count && moderate;) {
         size_t left = chunk->count - done;
         mu_piece piece = mu_piece_at(p, start, &p->all, chunk->first + done, left);
-        bool finite;
-        if (piece.grad_stride == 1) {
-            finite = schedule->elementwise->finite(piece.grad, p->grad_dtype, piece.count);
-        } else {
+        const void *g = piece.grad;
+        muonium_dtype dtype = p->grad_dtype;
+        if (piece.grad_stride != 1) {
             piece.count = piece.count < MU_PIECE ? piece.count : MU_PIECE;
-            const float *g = mu_load_grad(schedule, p, &piece, buffer);
-            finite = schedule->elementwise->finite(g, MUONIUM_F32, piece.count);
+            g = mu_load_grad(schedule, p, &piece, buffer);
+            dtype = MUONIUM_F32;
         }
-        schedule->unsound[index] = !finite;
+        moderate = schedule->elementwise->all_below(g, dtype, MODERATE_EXPONENT, piece.count);
         done += piece.count;
     }
+    if (!moderate) {
+        bad_value bad = examine(schedule, p, chunk->first, chunk->count, &moderate);
+        schedule->unsound[index] = bad.what != NULL;
+        schedule->moderate[index] = moderate;
+    }
 }
 
-/* The place of the first bad element of a parameter, as "(3, 14)". */
-static muonium_status report_nonfinite(const mu_schedule *schedule, const mu_parameter *p)
+static muonium_status report_bad(const mu_schedule *schedule, const mu_parameter *p)
 {
     const muonium_tensor *t = &p->tensor;
-    mu_offset start = {0, 0, 0};
-    for (size_t i = 0; i < p->elements; i++) {
-        float value;
-        mu_piece piece = mu_piece_at(p, start, &p->all, i, 1);
-        value = *mu_load_grad(schedule, p, &piece, &value);
-        if (isfinite(value)) {
-            continue;
-        }
-        char place[MUONIUM_MAX_DIMS * 24] = "";
-        size_t used = 0, rest = p->elements, index = i;
-        for (size_t d = 0; d < t->ndim; d++) {
-            rest /= t->shape[d];
-            int wrote =
-                snprintf(place + used, sizeof place - used, "%s%zu", d ? ", " : "", index / rest);
-            used += wrote > 0 ? (size_t)wrote : 0;
-            index %= rest;
-        }
-        return mu_fail(MUONIUM_NON_FINITE,
-                       "grad of %s is %g at (%s): nothing was changed; set nonfinite to skip or "
-                       "propagate to go on",
-                       p->name, (double)value, place);
+    bool moderate;
+    bad_value bad = examine(schedule, p, 0, p->elements, &moderate);
+    if (!bad.what) {
+        return mu_fail(MUONIUM_NON_FINITE, "grad of %s changed while it was being read", p->name);
     }
-    return mu_fail(MUONIUM_NON_FINITE, "grad of %s was not finite, and changed while being read",
-                   p->name);
+    char place[MUONIUM_MAX_DIMS * 24] = ""; /* as "3, 14" */
+    size_t used = 0, rest = p->elements, index = bad.index;
+    for (size_t d = 0; d < t->ndim; d++) {
+        rest /= t->shape[d];
+        int wrote =
+            snprintf(place + used, sizeof place - used, "%s%zu", d ? ", " : "", index / rest);
+        used += wrote > 0 ? (size_t)wrote : 0;
+        index %= rest;
+    }
+    bool of_grad = strcmp(bad.what, "grad") == 0;
+    return mu_fail(MUONIUM_NON_FINITE,
+                   "%s of %s %s %g at (%s): nothing was changed; %sset nonfinite to skip or "
+                   "propagate to go on",
+                   bad.what, p->name, of_grad ? "is" : "would become", (double)bad.value, place,
+                   of_grad ? "" : "scale gradients down, or ");
 }
 
-static muonium_status check_gradients(muonium_optimizer *optimizer)
+/* Fails, by the policies, on what is not finite or would not be; takes parameters that are to
+ * be skipped out of this step. */
+static muonium_status check_values(muonium_optimizer *optimizer)
 {
     mu_schedule *schedule = optimizer->schedule;
     mu_pool_run(check_chunk, schedule, schedule->chunk_count, mu_pool_lanes());
     for (size_t i = 0; i < schedule->chunk_count; i++) {
         const mu_parameter *p = schedule->chunks[i].parameter;
         if (schedule->unsound[i] && p->group->options.nonfinite == MUONIUM_NONFINITE_ERROR) {
-            return report_nonfinite(schedule, p);
+            return report_bad(schedule, p);
         }
     }
     for (size_t i = 0; i < schedule->chunk_count; i++) {
@@ -85,6 +145,18 @@ static muonium_status check_gradients(muonium_optimizer *optimizer)
         }
     }
     return MUONIUM_OK;
+}
+
+/* Remember of which parameters the next step need not examine the momentum. */
+static void note_moderate(const muonium_optimizer *optimizer)
+{
+    const mu_schedule *schedule = optimizer->schedule;
+    for (size_t i = 0; i < schedule->chunk_count; i++) {
+        mu_parameter *p = schedule->chunks[i].parameter;
+        if (schedule->active[p->number]) {
+            p->moderate = schedule->moderate[i] && (schedule->chunks[i].first == 0 || p->moderate);
+        }
+    }
 }
 
 /* ---- the step ---- */
@@ -103,8 +175,12 @@ static void begin_master(const mu_schedule *schedule, mu_parameter *p)
     p->has_master = true;
 }
 
-static muonium_status take_step(muonium_optimizer *optimizer)
+muonium_status mu_step_prepare(muonium_optimizer *optimizer)
 {
+    if (optimizer->count == 0) {
+        return mu_fail(MUONIUM_INVALID,
+                       "the optimizer has no parameters: add some with muonium_add");
+    }
     muonium_status status = mu_schedule_make(optimizer);
     if (status != MUONIUM_OK) {
         return status;
@@ -117,10 +193,13 @@ static muonium_status take_step(muonium_optimizer *optimizer)
     for (size_t i = 0; i < optimizer->count; i++) {
         schedule->active[i] = optimizer->parameters[i]->tensor.grad != NULL;
     }
-    status = check_gradients(optimizer);
-    if (status != MUONIUM_OK) {
-        return status;
-    }
+    return check_values(optimizer);
+}
+
+void mu_step_commit(muonium_optimizer *optimizer)
+{
+    const mu_schedule *schedule = optimizer->schedule;
+    note_moderate(optimizer);
     for (size_t i = 0; i < optimizer->count; i++) {
         mu_parameter *p = optimizer->parameters[i];
         if (!schedule->active[i]) {
@@ -135,7 +214,6 @@ static muonium_status take_step(muonium_optimizer *optimizer)
     mu_step_muon(optimizer);
     mu_step_adam(optimizer);
     optimizer->counters.steps++;
-    return MUONIUM_OK;
 }
 
 muonium_status muonium_step(muonium_optimizer *optimizer)
@@ -143,12 +221,11 @@ muonium_status muonium_step(muonium_optimizer *optimizer)
     if (!optimizer) {
         return mu_fail(MUONIUM_INVALID, "optimizer is NULL");
     }
-    if (optimizer->count == 0) {
-        return mu_fail(MUONIUM_INVALID,
-                       "the optimizer has no parameters: add some with muonium_add");
-    }
     mu_fenv environment = mu_fenv_enter();
-    muonium_status status = take_step(optimizer);
+    muonium_status status = mu_step_prepare(optimizer);
+    if (status == MUONIUM_OK) {
+        mu_step_commit(optimizer);
+    }
     mu_fenv_leave(environment);
     return status;
 }

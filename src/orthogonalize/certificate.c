@@ -48,8 +48,6 @@ void mu_certify_by_trace(mu_iteration *it)
     const muonium_plan *plan = it->plan;
     double m = (double)plan->m, trace = 0;
     double high = 1 + plan->direct->deviation, e = high * high - 1;
-    mu_square_rows(it);
-    mu_add_row_sums(it);
     for (size_t i = 0; i < plan->m; i++) {
         trace += it->row_sums[i];
     }

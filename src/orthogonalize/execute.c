@@ -5,6 +5,7 @@
  * the output untouched. Then matrices are taken several at a time, one per thread,
  * or one by one by all threads; the bits are the same.
  */
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -166,8 +167,36 @@ static void fill(mu_iteration *it, double value)
     }
 }
 
+/* Whether no row of the result is longer than the plan's limit, which NaN and infinities
+ * are, nor than the largest number of the caller's type. */
+static bool is_bounded(mu_iteration *it)
+{
+    double limit = fmin(it->plan->limit, it->out.dtype == MUONIUM_F16 ? 65504 : FLT_MAX);
+    mu_square_rows(it);
+    for (size_t i = 0; i < it->plan->m; i++) {
+        if (!(it->row_sums[i] <= limit * limit)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Normalise, run and check; false if the iteration diverged. */
+static bool attempt(mu_iteration *it, const mu_survey *survey)
+{
+    it->has_gram = it->delivered = false;
+    it->with.kernel = it->plan->kernel;
+    it->with.separate = false;
+    mu_normalize(it, survey);
+    it->with.kernel = it->plan->multiplier;
+    it->with.separate = it->plan->half;
+    it->plan->form->run(it);
+    return is_bounded(it);
+}
+
 static void orthogonalize(mu_iteration *it, const mu_survey *survey)
 {
+    muonium_plan careful;
     if (!isfinite(survey->largest)) {
         bool skip = it->plan->options.nonfinite == MUONIUM_NONFINITE_SKIP;
         it->certificate.outcome = skip ? MUONIUM_SKIPPED : MUONIUM_PROPAGATED;
@@ -183,10 +212,22 @@ static void orthogonalize(mu_iteration *it, const mu_survey *survey)
         fill(it, 0);
         return;
     }
-    mu_normalize(it, survey);
-    it->with.kernel = it->plan->multiplier;
-    it->with.separate = it->plan->half;
-    it->plan->form->run(it);
+    bool bounded = attempt(it, survey);
+    if (!bounded && it->keeps_input) {
+        careful = mu_careful_plan(it->plan);
+        it->plan = &careful;
+        it->certificate = (muonium_certificate){.rescued = it->certificate.rescued + 1};
+        bounded = attempt(it, survey);
+    }
+    if (!bounded) {
+        it->certificate.outcome = MUONIUM_DIVERGED;
+        it->certificate.deviation = it->certificate.bound = sqrt((double)it->plan->m);
+        fill(it, 0);
+        return;
+    }
+    if (it->plan->direct) {
+        mu_certify_by_trace(it);
+    }
     if (it->plan->options.exact_certificate) {
         mu_certify_exactly(it);
     }
@@ -215,6 +256,7 @@ static void process(const execution *e, size_t b, char *memory, unsigned threads
     mu_oriented out = e->matrices ? in : orient(e->plan, e->out, b);
     mu_iteration it = begin(e->plan, in, out, memory, threads);
     it.across = e->across;
+    it.keeps_input = !e->matrices;
     if (e->found) {
         e->found[b] = mu_survey_matrix(&it);
         return;
@@ -275,6 +317,16 @@ void mu_plan_run_across(const muonium_plan *plan, const mu_oriented *matrix,
                    .memory = (char *)workspace + survey_bytes(plan),
                    .certificates = certificate};
     process_all(&e);
+}
+
+void mu_plan_run_carefully(const muonium_plan *plan, const mu_oriented *matrix,
+                           const mu_survey *survey, const mu_across *across, void *workspace,
+                           muonium_certificate *certificate)
+{
+    muonium_plan careful = mu_careful_plan(plan);
+    int rescued = certificate->rescued;
+    mu_plan_run_across(&careful, matrix, survey, across, workspace, certificate);
+    certificate->rescued += rescued + 1;
 }
 
 /* The first element, in order of batch, row, column, that is not finite. */

@@ -120,10 +120,10 @@ static double frobenius_of(const mu_iteration *it, const void *square)
     return sqrt(sum);
 }
 
-/* An upper bound on the largest eigenvalue of R: ||R^p||_F^(1/p) for growing p = 2^j
- * is above it by a factor of at most m^(1/2p), without luck in a starting vector.
- * Squaring stops when (||R^2p||_F / ||R^p||_F)^(1/p), which is below it, is close. */
-static double largest_eigenvalue(mu_iteration *it)
+/* ||R^p||_F^(1/p) for growing p = 2^j is above the largest eigenvalue by a factor of at most
+ * m^(1/2p), without luck in a starting vector. Squaring stops when
+ * (||R^2p||_F / ||R^p||_F)^(1/p), which is below it, is close. */
+double mu_largest_eigenvalue(mu_iteration *it)
 {
     const muonium_plan *plan = it->plan;
     const mu_kernel *kernel = plan->kernel;
@@ -252,7 +252,7 @@ void mu_normalize(mu_iteration *it, const mu_survey *survey)
             return;
         }
         double eigenvalue = normalization == MUONIUM_NORM_SCHATTEN ? frobenius_of(it, it->square[0])
-                                                                   : largest_eigenvalue(it);
+                                                                   : mu_largest_eigenvalue(it);
         norm = sqrt(eigenvalue);
     }
     double divisor = guarded(options, norm, eps);

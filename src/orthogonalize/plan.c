@@ -144,6 +144,45 @@ muonium_status mu_plan_keep_in_place(muonium_plan *plan)
     return size_workspace(plan);
 }
 
+/* Coefficients that take singular values in [0, 1] beyond this are refused: sums of their
+ * fourth powers must stay in the range of the type, and they themselves in that of f32. */
+static double largest_reach(const muonium_plan *plan)
+{
+    return plan->kernel->type == MUONIUM_F64 ? 1e30 : 1e7;
+}
+
+static muonium_status bound_result(muonium_plan *plan)
+{
+    int steps = plan->options.steps;
+    const double(*table)[3] = (const double(*)[3])plan->table;
+    double reach = mu_greatest_reach(table, steps);
+    if (!(reach <= largest_reach(plan))) {
+        return mu_fail(MUONIUM_INVALID,
+                       "the coefficients take singular values in [0, 1] to %g: use some that keep "
+                       "them below %g",
+                       reach, largest_reach(plan));
+    }
+    for (int t = 0; t < steps; t++) {
+        plan->edge[t] = mu_stable_edge(table, t, steps);
+    }
+    /* Up to the stable edge singular values end below 2, and no row is longer than the
+     * largest of them. As much again is for rounding in half precision. */
+    plan->limit = 2 * fmax(2, reach);
+    return MUONIUM_OK;
+}
+
+muonium_plan mu_careful_plan(const muonium_plan *plan)
+{
+    muonium_plan careful = *plan;
+    careful.careful = true;
+    careful.form = &mu_form_standard;
+    careful.direct = NULL;
+    careful.half = false;
+    careful.multiplier = careful.kernel;
+    careful.options.safety_factor = fmax(1, careful.options.safety_factor);
+    return careful;
+}
+
 static double unit_of(muonium_dtype precision)
 {
     switch (precision) {
@@ -176,8 +215,9 @@ static muonium_status fill_plan(muonium_plan *plan)
         return status;
     }
     const double(*table)[3] = (const double(*)[3])plan->table;
-    for (int t = 0; t < o->steps; t++) {
-        plan->edge[t] = mu_stable_edge(table, t, o->steps);
+    status = bound_result(plan);
+    if (status != MUONIUM_OK) {
+        return status;
     }
     plan->tall = plan->shape.rows > plan->shape.cols;
     plan->half = o->precision == MUONIUM_BF16 || o->precision == MUONIUM_F16;
@@ -194,8 +234,8 @@ static muonium_status fill_plan(muonium_plan *plan)
         return status;
     }
     plan->squares = plan->form->squares(plan);
-    if (o->normalization == MUONIUM_NORM_SPECTRAL && plan->squares < 3) {
-        plan->squares = 3; /* R, and two powers of it */
+    if (plan->squares < 3) {
+        plan->squares = 3; /* R, and two powers of it for mu_largest_eigenvalue */
     }
     return size_workspace(plan);
 }

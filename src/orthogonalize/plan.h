@@ -7,6 +7,7 @@
  *     survey     largest element, sum of squares, non-finite elements    survey.c
  *     normalize  a divisor that leaves no singular value above 1         normalize.c
  *     run        the polynomial in one of the forms           standard.c, gram.c, direct.c
+ *     check      finite and bounded, or once more with care              execute.c
  *     certify    what can be said of the result                          certificate.c
  *     store      into the caller's type and orientation                  execute.c
  */
@@ -38,6 +39,8 @@ struct muonium_plan {
     muonium_plan_options options; /* its pointers are not used after creation */
     double table[MUONIUM_MAX_STEPS][3];
     double edge[MUONIUM_MAX_STEPS]; /* singular values beyond it blow up from this step on */
+    double limit; /* on the length of a row of the result: longer ones have diverged */
+    bool careful; /* rescale before every step unless all singular values are within its edge */
     bool restart[MUONIUM_MAX_STEPS];
     const mu_form *form;
     const mu_direct_set *direct; /* direct form: its set */
@@ -127,6 +130,7 @@ struct mu_iteration {
     double *row_sums;             /* 2 m doubles */
     double ceiling;               /* no singular value of X exceeds it; infinity: unknown */
     bool has_gram;                /* R is that of X already */
+    bool keeps_input;             /* nothing is written to `in` until the result is stored */
     bool delivered;               /* the result is in `out` already */
     muonium_certificate certificate;
 };
@@ -147,6 +151,11 @@ void mu_choose_restarts(const double (*table)[3], int steps, double unit, bool *
 void mu_gram_of_x(mu_iteration *it);
 void mu_add_row_sums(mu_iteration *it);
 
+/* plan.c: the same plan in its safest form, for a matrix on which it has diverged: full
+ * precision, standard form, singular values of at most 1 to begin with, and careful. Its
+ * result is finite and bounded whatever the matrix. */
+muonium_plan mu_careful_plan(const muonium_plan *plan);
+
 /* plan.c: turn a plan for one matrix into one for `columns` of its columns: all that
  * depends on the shape is that of the whole but for sizes in memory. */
 MU_SHARED muonium_status mu_plan_narrow(muonium_plan *plan, size_t columns);
@@ -158,12 +167,17 @@ muonium_status mu_plan_keep_in_place(muonium_plan *plan);
 /* survey.c */
 mu_survey mu_survey_matrix(const mu_iteration *it);
 
-/* The sums of squares of each row of X, which is of the kernel's type, into row_sums. */
-void mu_square_rows(const mu_iteration *it);
+/* The sums of squares of each row of X, which is of the kernel's type, into row_sums; those
+ * of all columns, wherever they lie. */
+void mu_square_rows(mu_iteration *it);
 
 /* normalize.c: choose the divisor of a matrix that is finite and not zero: sets x
  * and, where the norm needed it, R. */
 void mu_normalize(mu_iteration *it, const mu_survey *survey);
+
+/* normalize.c: a number that no eigenvalue of R exceeds, and the largest of them is within
+ * 1 % of it where seven squarings of R are enough for that. Uses square[1] and square[2]. */
+double mu_largest_eigenvalue(mu_iteration *it);
 
 /* steps.c: what all forms share. */
 
@@ -202,7 +216,8 @@ void mu_advance(mu_iteration *it, const mu_operand *q, bool last);
 /* The result of the last step, bounded by ||I - X X^T||_F before it. */
 double mu_bound_after_step(const mu_iteration *it, double deviation);
 
-/* The certificate of the direct form, from the trace of the result's Gram matrix. */
+/* The certificate of the direct form, from the trace of the result's Gram matrix, which is
+ * the sum of row_sums. */
 void mu_certify_by_trace(mu_iteration *it);
 
 /* The certificate of any form, from the result's Gram matrix itself. */
@@ -214,7 +229,8 @@ void mu_scale_rows(mu_iteration *it, void *matrix, size_t rows, size_t n, size_t
 /* execute.c: orthogonalise `count` <= shape.batch surveyed matrices in place. Each may
  * lie with rows and columns as in the plan's shape or exchanged, oriented by the
  * caller. Neither fails nor allocates; matrices that are not finite are left alone or
- * filled, by options.nonfinite. */
+ * filled, by options.nonfinite. One on which the iteration diverged has the outcome
+ * MUONIUM_DIVERGED and is zero: fill it again and let mu_plan_run_carefully have it. */
 void mu_plan_run(const muonium_plan *plan, size_t count, const mu_oriented *matrices,
                  const mu_survey *surveys, void *workspace, muonium_certificate *certificates);
 
@@ -222,6 +238,11 @@ void mu_plan_run(const muonium_plan *plan, size_t count, const mu_oriented *matr
 MU_SHARED void mu_plan_run_across(const muonium_plan *plan, const mu_oriented *matrix,
                                   const mu_survey *survey, const mu_across *across, void *workspace,
                                   muonium_certificate *certificate);
+
+/* The same in its safest form, mu_careful_plan, with `across` or NULL. */
+void mu_plan_run_carefully(const muonium_plan *plan, const mu_oriented *matrix,
+                           const mu_survey *survey, const mu_across *across, void *workspace,
+                           muonium_certificate *certificate);
 
 /* A survey from its parts: the largest magnitude, NaN or infinite if any element is, and
  * the sum of squares of f32 elements. */

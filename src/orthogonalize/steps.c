@@ -114,17 +114,22 @@ mu_look mu_look_at_gram(mu_iteration *it)
     return seen;
 }
 
-/* Scale R so that its eigenvalues are at most 1; the factor on X. */
-static double rescue(mu_iteration *it, mu_look *seen)
+/* Scale R so that its eigenvalues are at most 1; the factor on X. With care that is the
+ * largest of them; else what is at hand: the smaller of the Frobenius norm and the largest
+ * sum of magnitudes in a row. */
+static double rescue(mu_iteration *it, mu_look *seen, double above)
 {
     const muonium_plan *plan = it->plan;
-    row_pass pass = {it, it->square[0], NULL, plan->m, plan->m, plan->ldr, 0, 0, absolute_row};
-    double above = sqrt(seen->off + seen->diagonal), widest = 0;
-    run_pass(&pass);
-    for (size_t i = 0; i < plan->m; i++) {
-        widest = it->row_sums[i] > widest ? it->row_sums[i] : widest;
+    if (!plan->careful) {
+        row_pass pass = {it, it->square[0], NULL, plan->m, plan->m, plan->ldr, 0, 0, absolute_row};
+        double widest = 0;
+        above = sqrt(seen->off + seen->diagonal);
+        run_pass(&pass);
+        for (size_t i = 0; i < plan->m; i++) {
+            widest = it->row_sums[i] > widest ? it->row_sums[i] : widest;
+        }
+        above = widest < above ? widest : above;
     }
-    above = widest < above ? widest : above;
     mu_scale_rows(it, it->square[0], plan->m, plan->m, plan->ldr, 1 / above);
     round_rows(it, it->square[0], plan->m, plan->ldr);
     it->certificate.rescued++;
@@ -145,13 +150,15 @@ double mu_watch(mu_iteration *it, int t)
     const muonium_plan *plan = it->plan;
     double factor = 1;
     bool last = t == plan->options.steps - 1;
-    if (last || mu_may_stray(it, t)) {
+    if (last || plan->careful || mu_may_stray(it, t)) {
         mu_look seen = mu_look_at_gram(it);
         /* tr(R^2) / tr(R) is an average of the eigenvalues, and no diagonal element
-         * exceeds the largest: both are below it. */
+         * exceeds the largest: both are below it, so a rescue is never in vain. With care
+         * the largest itself is found. */
         double average = seen.trace > 0 ? (seen.off + seen.diagonal) / seen.trace : 0;
-        if (fmax(average, seen.largest) > plan->edge[t] * plan->edge[t]) {
-            factor = rescue(it, &seen);
+        double largest = plan->careful ? mu_largest_eigenvalue(it) : fmax(average, seen.largest);
+        if (largest > plan->edge[t] * plan->edge[t]) {
+            factor = rescue(it, &seen, largest);
         }
         if (last) {
             it->certificate.deviation = sqrt(seen.off + seen.strayed);
@@ -218,7 +225,8 @@ static void round_x(mu_iteration *it, const mu_oriented *x)
 void mu_advance(mu_iteration *it, const mu_operand *q, bool last)
 {
     const muonium_plan *plan = it->plan;
-    bool deliver = last && !plan->half && takes_products(it, &it->out);
+    bool same = it->keeps_input && it->out.data == it->in.data;
+    bool deliver = last && !plan->half && !same && takes_products(it, &it->out);
     const mu_oriented *to = deliver ? &it->out : &it->home;
     mu_apply(&it->with, plan->m, plan->n, q, &it->x, to->data, (size_t)to->row_stride,
              (size_t)to->col_stride);

@@ -103,8 +103,9 @@ mu_survey mu_survey_matrix(const mu_iteration *it)
     return survey;
 }
 
-void mu_square_rows(const mu_iteration *it)
+void mu_square_rows(mu_iteration *it)
 {
     survey_pass pass = {it, mu_matrix_of(&it->x), it->plan->kernel, 1};
     mu_pool_run(survey_rows, &pass, (it->plan->m + ROWS - 1) / ROWS, it->with.lanes);
+    mu_add_row_sums(it);
 }

@@ -36,19 +36,26 @@ static void momentum(const mu_momentum_step *step, const float *restrict g, floa
     }
 }
 
+/* x held to [-limit, limit]; NaN stays. */
+static inline float held(float x, float limit)
+{
+    float below = x > limit ? limit : x;
+    return below < -limit ? -limit : below;
+}
+
 static void update(const mu_update_step *step, const float *restrict o, float *restrict w, size_t n)
 {
-    const float keep = step->keep, rate = step->rate;
+    const float decay = step->decay, rate = step->rate, limit = step->limit;
     if (!step->cautious) {
         for (size_t i = 0; i < n; i++) {
-            w[i] = keep * w[i] - rate * o[i];
+            w[i] = held(w[i] - (decay * w[i] + rate * o[i]), limit);
         }
         return;
     }
     for (size_t i = 0; i < n; i++) {
-        /* Not o * w, which may underflow. Where w is 0 it does not matter what is kept. */
-        float kept = o[i] * copysignf(1.0f, w[i]) > 0.0f ? keep : 1.0f;
-        w[i] = kept * w[i] - rate * o[i];
+        /* Not o * w, which may underflow. Where w is 0 the decay does not matter. */
+        float wanted = o[i] * copysignf(1.0f, w[i]) > 0.0f ? decay : 0.0f;
+        w[i] = held(w[i] - (wanted * w[i] + rate * o[i]), limit);
     }
 }
 
@@ -57,27 +64,31 @@ static void adam(const mu_adam_step *step, const float *restrict g, float *restr
 {
     const mu_adam_step s = *step;
     for (size_t i = 0; i < n; i++) {
-        float mean = s.beta1 * m[i] + s.one_minus_beta1 * g[i];
-        /* One factor at a time: g * g would leave the range of f32 earlier. */
-        float square = s.beta2 * v[i] + s.one_minus_beta2 * g[i] * g[i];
-        float numerator = s.of_m * mean + s.of_g * g[i];
+        float gradient = held(g[i], s.g_limit);
+        float mean = s.beta1 * m[i] + s.one_minus_beta1 * gradient;
+        float square = s.beta2 * v[i] + s.one_minus_beta2 * gradient * gradient;
+        float numerator = s.of_m * mean + s.of_g * gradient;
         float denominator = sqrtf(square) * s.v_scale + s.eps;
         float divisor = denominator == 0.0f ? INFINITY : denominator; /* for a quotient of 0 */
         m[i] = mean;
         v[i] = square;
-        w[i] = s.keep * w[i] - numerator / divisor;
+        w[i] = held(w[i] - (s.decay * w[i] + numerator / divisor), s.limit);
     }
 }
 
-/* Infinities and NaN are the patterns whose exponent is all ones. One unit of the
- * exponent added to a pattern without its sign then carries into the place of the sign,
- * and in no other case. Halves are looked at two at a time, as they lie in a word of 32
- * bits, because compilers widen loops over 16 bits. */
-static bool all_finite(const void *x, muonium_dtype dtype, size_t n)
+/* Patterns without their sign are in the order of the magnitudes, infinities and NaN last.
+ * What is missing from the pattern of 2^exponent to the place of the sign, added to a
+ * pattern, carries into that place for all magnitudes from 2^exponent on and for no other.
+ * Halves are looked at two at a time, as they lie in a word of 32 bits, because compilers
+ * widen loops over 16 bits. */
+static bool all_below(const void *x, muonium_dtype dtype, int exponent, size_t n)
 {
     const bool halves = dtype != MUONIUM_F32;
-    const uint32_t half_unit = dtype == MUONIUM_BF16 ? 0x0080u : 0x0400u;
-    const uint32_t unit = halves ? half_unit << 16 | half_unit : 0x00800000u;
+    const uint32_t f16_exponent = exponent < 16 ? (uint32_t)exponent : 16; /* 16: infinite */
+    const uint32_t half_unit = dtype == MUONIUM_BF16 ? 0x8000u - ((uint32_t)(exponent + 127) << 7)
+                                                     : 0x8000u - ((f16_exponent + 15) << 10);
+    const uint32_t unit =
+        halves ? half_unit << 16 | half_unit : 0x80000000u - ((uint32_t)(exponent + 127) << 23);
     const uint32_t signs = halves ? 0x80008000u : 0x80000000u;
     const size_t words = halves ? n / 2 : n;
     const unsigned char *bytes = x;
@@ -101,6 +112,6 @@ const mu_elementwise ELEMENTWISE = {
     .direction = direction,
     .update = update,
     .adam = adam,
-    .finite = all_finite,
+    .all_below = all_below,
     .round_stochastic = mu_round_stochastic,
 };
