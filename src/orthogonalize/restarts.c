@@ -105,7 +105,7 @@ static double shift_error(const trial *y, int level, const values *v)
     double worst = 0;
     for (int i = 0; i < POINTS; i++) {
         double error = fabs(v->q[i] * v->x[i] - y->shift_exact[level][i]);
-        worst = error <= worst ? worst : error; /* NaN stays */
+        worst = error <= worst ? worst : error; /* NaN lasts until the next */
     }
     return worst;
 }
@@ -262,7 +262,7 @@ static double harm_of_joins(const trial *y, const bool *restart, int top)
     join_errors(y, restart, top, leak);
     for (int i = 0; i < OTHERS; i++) {
         double ratio = leak[i] / y->standard_pairs[top][i];
-        worst = ratio <= worst ? worst : ratio; /* NaN stays */
+        worst = ratio <= worst ? worst : ratio; /* NaN lasts until the next */
     }
     return isnan(worst) ? INFINITY : worst / y->enough_join;
 }
