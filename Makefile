@@ -11,7 +11,7 @@
 #   CMAKE_FLAGS  more options, as -DMUONIUM_BLAS=ON
 #   CTEST_FLAGS  which tests to run, as -R pool
 #   DEMO_FLAGS   options of `make demo`, as "--steps 100"
-#   BENCH_FLAGS  options of `make bench`, as --gpt2
+#   BENCH_FLAGS  options of `make bench`, as --quick or --save
 
 BUILD ?= build
 PREFIX ?= /usr/local
@@ -46,7 +46,7 @@ all: ## Build the library and the command into build/ (the default)
 demo: all ## Train a small GPT with AdamW and with Muon: progress, table, demo.svg
 	@$(BUILD)/muonium demo $(DEMO_FLAGS)
 
-bench: all ## Measure products, orthogonalisations and the optimizer on this machine
+bench: all ## Measure this machine in up to five minutes; BENCH_FLAGS=--quick: under one
 	@bench/report.py $(BUILD)/muonium $(BENCH_FLAGS)
 
 test: ## Build everything and run every test

@@ -26,7 +26,14 @@ typedef struct bench_comparison {
     double ours, theirs; /* seconds */
 } bench_comparison;
 
-enum { MOST_ROWS = 1024, MOST_COMPARISONS = 128 };
+/* What the peer was not asked to do, as a run would take so long. */
+typedef struct bench_skip {
+    const char *name;
+    muonium_shape shape;
+    double seconds;
+} bench_skip;
+
+enum { MOST_ROWS = 1024, MOST_COMPARISONS = 128, MOST_SKIPS = 256 };
 
 typedef struct bench {
     double budget; /* seconds per figure */
@@ -34,7 +41,11 @@ typedef struct bench {
     size_t count;
     bench_comparison comparisons[MOST_COMPARISONS];
     size_t comparison_count;
+    bench_skip skips[MOST_SKIPS];
+    size_t skip_count;
     double peak, copy;        /* flops of f32 and bytes per second */
+    double peer_rate;         /* flops per second of the peer's sgemm; 0: there is none */
+    bool peer_limited;        /* it was told how many threads to use */
     double bf16_peak;         /* where the CPU multiplies bf16; 0: not of interest */
     double nearest, farthest; /* round trips between two threads, in seconds; 0: one thread */
     double overhead;          /* of a Muon step over its orthogonalisation; 0: not measured */
@@ -44,13 +55,28 @@ void bench_record(bench *b, bench_row row);
 void bench_record_flops(bench *b, const char *name, muonium_shape shape, double flops,
                         double seconds);
 
+/* Whether the peer can do so many operations in a run that is not too long for our patience;
+ * else that is recorded. */
+bool bench_peer_can(bench *b, const char *name, muonium_shape shape, double flops);
+
+/* About how long a figure takes whose run takes so many seconds. */
+double bench_figure_seconds(const bench *b, double run);
+
 /* An array of numbers in [-0.5, 0.5); NULL without memory. Free it by mu_free. */
 float *bench_filled(size_t rows, size_t ld);
 
+/* "768 x 3072", "24 x (128 x 512)" */
+typedef struct bench_shape_text {
+    char text[80];
+} bench_shape_text;
+
+bench_shape_text bench_format_shape(muonium_shape shape);
+
 /* orthogonalize.c: a shape as a user gets it, beside the same steps in plain products of
  * a CBLAS library if there is one; `forms`: and in every form. False, with the library's
- * message, if it fails. */
+ * message, if it fails. And about how long that takes. */
 bool bench_orthogonalize(bench *b, muonium_shape shape, bool forms);
+double bench_orthogonalize_seconds(const bench *b, muonium_shape shape, bool forms);
 
 /* tiles.c: the tile of the kernel alone, as rows x (steps x columns). False, with the library's
  * message, if it fails. */

@@ -4,6 +4,7 @@
 #include "cblas_peer.h"
 
 #include <dlfcn.h>
+#include <stdint.h>
 #include <stdlib.h>
 
 /* Values of the CBLAS interface. */
@@ -14,8 +15,11 @@ typedef void sgemm(int order, int ta, int tb, int m, int n, int k, float alpha, 
 typedef void ssyrk(int order, int uplo, int trans, int n, int k, float alpha, const float *a,
                    int lda, float beta, float *c, int ldc);
 
+typedef void set_threads(int64_t threads); /* or int: the same register */
+
 static sgemm *gemm;
 static ssyrk *syrk;
+static set_threads *limit;
 
 static const char *open_library(const char *name)
 {
@@ -25,6 +29,11 @@ static const char *open_library(const char *name)
         *(void **)&gemm = dlsym(library, "cblas_sgemm");
         *(void **)&syrk = dlsym(library, "cblas_ssyrk");
         if (gemm && syrk) {
+            static const char *const setters[] = {"openblas_set_num_threads", "MKL_Set_Num_Threads",
+                                                  "bli_thread_set_num_threads"};
+            for (size_t i = 0; !limit && i < sizeof setters / sizeof setters[0]; i++) {
+                *(void **)&limit = dlsym(library, setters[i]);
+            }
             return name;
         }
         dlclose(library);
@@ -50,6 +59,14 @@ const char *cblas_peer_name(void)
         }
     }
     return found;
+}
+
+bool cblas_peer_set_threads(int threads)
+{
+    if (limit) {
+        limit(threads);
+    }
+    return limit != NULL;
 }
 
 void cblas_peer_gemm(size_t m, size_t n, size_t k, const float *a, size_t lda, const float *b,

@@ -6,10 +6,15 @@
 #ifndef BENCH_CBLAS_PEER_H
 #define BENCH_CBLAS_PEER_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 /* The file found, or NULL: then the functions below must not be called. */
 const char *cblas_peer_name(void);
+
+/* Make it use so many threads, as many as ours. False if it has no function for that which we
+ * know: then it uses as many as it likes. */
+bool cblas_peer_set_threads(int threads);
 
 /* Row-major: c (m x n) = a (m x k) b (k x n). */
 void cblas_peer_gemm(size_t m, size_t n, size_t k, const float *a, size_t lda, const float *b,

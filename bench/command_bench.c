@@ -10,9 +10,23 @@
 #include "command.h"
 #include "json.h"
 #include "matmul/matmul.h"
+#include "progress.h"
 #include "shapes.h"
 
-enum { JSON, THREADS, SHAPES, SECONDS, FORMS, GPT2, TILES, CHECKPOINT, DIRECTORY, MEGABYTES };
+enum {
+    JSON,
+    THREADS,
+    SHAPES,
+    SECONDS,
+    QUICK,
+    PRODUCTS,
+    FORMS,
+    GPT2,
+    TILES,
+    CHECKPOINT,
+    DIRECTORY,
+    MEGABYTES
+};
 
 static const option options[] = {
     [JSON] = {.name = "json", .type = OPTION_FLAG, .help = "print JSON"},
@@ -21,7 +35,8 @@ static const option options[] = {
                  .placeholder = "N",
                  .least = 1,
                  .most = 1024,
-                 .help = "threads to use; without it, as many as the library would"},
+                 .help = "threads to use, by the CBLAS library too; without it, as many as the "
+                         "library would"},
     [SHAPES] = {.name = "shapes",
                 .type = OPTION_TEXT,
                 .placeholder = "LIST",
@@ -32,6 +47,10 @@ static const option options[] = {
                  .placeholder = "S",
                  .fallback = "0.2",
                  .help = "time to spend on each figure; the best run counts"},
+    [QUICK] = {.name = "quick",
+               .type = OPTION_FLAG,
+               .help = "shorter measurements of fewer and smaller shapes: some ten seconds"},
+    [PRODUCTS] = {.name = "products", .type = OPTION_FLAG, .help = "measure the products alone"},
     [FORMS] = {.name = "forms",
                .type = OPTION_FLAG,
                .help = "orthogonalise in every form too, and compare"},
@@ -66,6 +85,9 @@ static const muonium_shape standard_shapes[] = {
     {24, 128, 512},  {16, 512, 1280}, {256, 64, 64},
 };
 
+static const muonium_shape quick_shapes[] = {
+    {1, 128, 128}, {1, 512, 512}, {1, 256, 1024}, {24, 64, 256}};
+
 /* The clock of a CPU wanders: the peak is the best seen in the whole run. And threads wander
  * between CPUs, a virtual machine's even where they are pinned. */
 static void watch_machine(bench *b)
@@ -91,6 +113,36 @@ void bench_record_flops(bench *b, const char *name, muonium_shape shape, double 
                         double seconds)
 {
     bench_record(b, (bench_row){.name = name, .shape = shape, .seconds = seconds, .flops = flops});
+}
+
+bench_shape_text bench_format_shape(muonium_shape shape)
+{
+    bench_shape_text t;
+    if (shape.batch == 1) {
+        snprintf(t.text, sizeof t.text, "%zu x %zu", shape.rows, shape.cols);
+    } else {
+        snprintf(t.text, sizeof t.text, "%zu x (%zu x %zu)", shape.batch, shape.rows, shape.cols);
+    }
+    return t;
+}
+
+bool bench_peer_can(bench *b, const char *name, muonium_shape shape, double flops)
+{
+    double seconds = flops / b->peer_rate, patience = 10 * b->budget;
+    if (seconds <= (patience > 1 ? patience : 1)) {
+        return true;
+    }
+    if (b->skip_count < MOST_SKIPS) {
+        b->skips[b->skip_count++] = (bench_skip){name, shape, seconds};
+    }
+    return false;
+}
+
+double bench_figure_seconds(const bench *b, double run)
+{
+    enum { RUNS = 4 };
+    double watching = 0.08; /* the machine, after each */
+    return watching + (RUNS * run > b->budget ? RUNS * run : b->budget);
 }
 
 float *bench_filled(size_t rows, size_t ld)
@@ -142,6 +194,14 @@ static void run_ssyrk(void *context)
     cblas_peer_syrk(p->m, p->n, p->rectangle, p->ld, p->other, p->ld_square);
 }
 
+static void measure_peer(bench *b, const char *name, measured *peer, product *p, double flops)
+{
+    muonium_shape shape = {1, p->m, p->n};
+    if (bench_peer_can(b, name, shape, flops)) {
+        bench_record_flops(b, name, shape, flops, measure_best(peer, p, b->budget));
+    }
+}
+
 static bool bench_products(bench *b, size_t m, size_t n)
 {
     product p = {.m = m, .n = n};
@@ -169,11 +229,9 @@ static bool bench_products(bench *b, size_t m, size_t n)
         bench_record_flops(b, "gram", shape, mu_gram_flops(m, n), ours[0].best);
         bench_record_flops(b, "symmul", shape, mu_symmul_flops(m), ours[1].best);
         bench_record_flops(b, "apply", shape, mu_apply_flops(m, n), ours[2].best);
-        if (cblas_peer_name()) { /* not in turns with ours: its threads go on spinning */
-            measurement theirs[] = {{run_ssyrk, &p, 0}, {run_sgemm, &p, 0}};
-            measure_in_turns(theirs, 2, b->budget);
-            bench_record_flops(b, "cblas_ssyrk", shape, mu_gram_flops(m, n), theirs[0].best);
-            bench_record_flops(b, "cblas_sgemm", shape, mu_apply_flops(m, n), theirs[1].best);
+        if (b->peer_rate > 0) { /* not in turns with ours: its threads go on spinning */
+            measure_peer(b, "cblas_ssyrk", run_ssyrk, &p, mu_gram_flops(m, n));
+            measure_peer(b, "cblas_sgemm", run_sgemm, &p, mu_apply_flops(m, n));
         }
     }
     mu_free(p.with.scratch);
@@ -182,6 +240,30 @@ static bool bench_products(bench *b, size_t m, size_t n)
     mu_free(p.rectangle);
     mu_free(p.result);
     return ready;
+}
+
+static double products_seconds(const bench *b, size_t m, size_t n)
+{
+    double ours = mu_apply_flops(m, n) / b->peak, theirs = mu_apply_flops(m, n) / b->peer_rate;
+    return 3 * bench_figure_seconds(b, ours) +
+           (b->peer_rate > 0 ? 2 * bench_figure_seconds(b, theirs < 2 ? theirs : 0) : 0);
+}
+
+/* First of all, how fast the peer is about: so fast that it is worth the time. */
+static void try_peer(bench *b)
+{
+    enum { SIDE = 192 };
+    product p = {.m = SIDE, .n = SIDE, .ld_square = SIDE, .ld = SIDE};
+    p.symmetric = bench_filled(SIDE, SIDE);
+    p.rectangle = bench_filled(SIDE, SIDE);
+    p.result = bench_filled(SIDE, SIDE);
+    if (cblas_peer_name() && p.symmetric && p.rectangle && p.result) {
+        b->peer_limited = cblas_peer_set_threads(muonium_threads());
+        b->peer_rate = mu_apply_flops(SIDE, SIDE) / measure_best(run_sgemm, &p, 0.02);
+    }
+    mu_free(p.symmetric);
+    mu_free(p.rectangle);
+    mu_free(p.result);
 }
 
 /* ---- command ---- */
@@ -205,17 +287,27 @@ static void print_share(const bench *b, const bench_row *r)
     }
 }
 
-static void format_shape(muonium_shape shape, char *text, size_t size)
+static void print_peer(const bench *b)
 {
-    if (shape.batch == 1) {
-        snprintf(text, size, "%zu x %zu", shape.rows, shape.cols);
-    } else {
-        snprintf(text, size, "%zu x (%zu x %zu)", shape.batch, shape.rows, shape.cols);
+    double share = 100 * b->peer_rate / b->peak;
+    printf("peer   %s, %.1f GF/s at 192 x 192, %.0f %% of peak", cblas_peer_name(),
+           b->peer_rate / 1e9, share);
+    if (!b->peer_limited) {
+        printf("; its threads cannot be set");
+    }
+    printf("\n");
+    for (size_t i = 0; i < b->skip_count; i++) {
+        const bench_skip *s = &b->skips[i];
+        printf("       left out: %s, %s: %.0f s a run\n", s->name,
+               bench_format_shape(s->shape).text, s->seconds);
     }
 }
 
-static void print_table(const bench *b, const muonium_cpu_info *cpu)
+static void print_table(const bench *b, const muonium_cpu_info *cpu, bool quick)
 {
+    if (quick) {
+        printf("quick  (--quick: rough figures of few shapes)\n");
+    }
     printf("kernel %s (%s), %d threads\n", cpu->kernel, cpu->reason, muonium_threads());
     printf("peak   %.1f GF/s (multiply-add in registers), copy %.1f GB/s (read + write)\n",
            b->peak / 1e9, b->copy / 1e9);
@@ -227,15 +319,14 @@ static void print_table(const bench *b, const muonium_cpu_info *cpu)
         printf("caches %.0f to %.0f ns from one thread to another and back\n", 1e9 * b->nearest,
                1e9 * b->farthest);
     }
-    if (cblas_peer_name()) {
-        printf("peer   %s\n", cblas_peer_name());
+    if (b->peer_rate > 0) {
+        print_peer(b);
     }
     printf("\n");
     for (size_t i = 0; i < b->count; i++) {
         const bench_row *r = &b->rows[i];
-        char shape[64];
-        format_shape(r->shape, shape, sizeof shape);
-        printf("%-16s %20s %10.3f ms ", r->name, shape, 1e3 * r->seconds);
+        printf("%-16s %20s %10.3f ms ", r->name, bench_format_shape(r->shape).text,
+               1e3 * r->seconds);
         print_share(b, r);
     }
     for (size_t i = 0; i < b->count; i++) {
@@ -247,14 +338,15 @@ static void print_table(const bench *b, const muonium_cpu_info *cpu)
     }
     for (size_t i = 0; i < b->comparison_count; i++) {
         const bench_comparison *c = &b->comparisons[i];
-        char shape[64];
-        format_shape(c->shape, shape, sizeof shape);
-        printf("%s%-20s %5.2f times as fast as %s\n", i == 0 ? "\n" : "", shape,
-               c->theirs / c->ours, c->peer);
+        printf("%s%-20s %5.2f times as fast as %s\n", i == 0 ? "\n" : "",
+               bench_format_shape(c->shape).text, c->theirs / c->ours, c->peer);
     }
     if (b->overhead > 0) {
         printf("\nA Muon step on 768 x 3072 takes %.1f %% more than orthogonalising alone.\n",
                100 * b->overhead);
+    }
+    if (!quick) {
+        printf("\nmuonium bench --quick takes some ten seconds.\n");
     }
 }
 
@@ -265,6 +357,10 @@ static void print_json(const bench *b, const muonium_cpu_info *cpu)
     json_string(&writer, "version", muonium_version());
     json_string(&writer, "kernel", cpu->kernel);
     json_string(&writer, "peer", cblas_peer_name());
+    if (b->peer_rate > 0) {
+        json_number(&writer, "peer_gflops", b->peer_rate / 1e9);
+        json_bool(&writer, "peer_threads_set", b->peer_limited);
+    }
     json_number(&writer, "peak_gflops", b->peak / 1e9);
     json_number(&writer, "copy_gbps", b->copy / 1e9);
     if (b->bf16_peak > 0) {
@@ -316,6 +412,18 @@ static void print_json(const bench *b, const muonium_cpu_info *cpu)
         json_object_end(&writer);
     }
     json_array_end(&writer);
+    json_array(&writer, "left_out");
+    for (size_t i = 0; i < b->skip_count; i++) {
+        const bench_skip *s = &b->skips[i];
+        json_object(&writer, NULL);
+        json_string(&writer, "name", s->name);
+        json_integer(&writer, "m", (long long)s->shape.rows);
+        json_integer(&writer, "n", (long long)s->shape.cols);
+        json_integer(&writer, "batch", (long long)s->shape.batch);
+        json_number(&writer, "seconds_expected", s->seconds);
+        json_object_end(&writer);
+    }
+    json_array_end(&writer);
     json_object_end(&writer);
 }
 
@@ -334,11 +442,86 @@ static int run_checkpoint(const command *self, const option_value *value)
     return EXIT_OK;
 }
 
+/* What to measure. */
+typedef struct work {
+    const muonium_shape *shapes;
+    size_t count;
+    bool tiles, orthogonalize, forms, optimizer, gpt2;
+} work;
+
+/* The products once per size, where one matrix stands for a batch. */
+static bool has_products(muonium_shape shape)
+{
+    return shape.batch == 1 && shape.rows <= shape.cols;
+}
+
+static const double tiles_figures = 18, optimizer_figures = 8, optimizer_setup = 4,
+                    gpt2_seconds = 20;
+
+static double expected_seconds(const bench *b, const work *todo)
+{
+    double seconds =
+        (todo->tiles ? tiles_figures * bench_figure_seconds(b, 0) : 0) +
+        (todo->optimizer ? optimizer_setup + optimizer_figures * bench_figure_seconds(b, 0) : 0) +
+        (todo->gpt2 ? gpt2_seconds : 0);
+    for (size_t i = 0; i < todo->count; i++) {
+        muonium_shape shape = todo->shapes[i];
+        seconds += has_products(shape) ? products_seconds(b, shape.rows, shape.cols) : 0;
+        seconds += todo->orthogonalize ? bench_orthogonalize_seconds(b, shape, todo->forms) : 0;
+    }
+    return seconds;
+}
+
+static bool measure_all(bench *b, const work *todo, problem *what)
+{
+    if (todo->tiles) {
+        progress_next(tiles_figures * bench_figure_seconds(b, 0), "tiles");
+        if (!bench_tiles(b)) {
+            return problem_set(what, "%s", muonium_last_error());
+        }
+    }
+    for (size_t i = 0; i < todo->count; i++) {
+        muonium_shape shape = todo->shapes[i];
+        if (has_products(shape)) {
+            progress_next(products_seconds(b, shape.rows, shape.cols), "products of %s",
+                          bench_format_shape(shape).text);
+            if (!bench_products(b, shape.rows, shape.cols)) {
+                return problem_set(what, "no memory for the products of %s",
+                                   bench_format_shape(shape).text);
+            }
+        }
+    }
+    for (size_t i = 0; todo->orthogonalize && i < todo->count; i++) {
+        muonium_shape shape = todo->shapes[i];
+        progress_next(bench_orthogonalize_seconds(b, shape, todo->forms),
+                      "the orthogonalisation of %s", bench_format_shape(shape).text);
+        if (!bench_orthogonalize(b, shape, todo->forms)) {
+            return problem_set(what, "orthogonalising %s failed: %s",
+                               bench_format_shape(shape).text, muonium_last_error());
+        }
+    }
+    if (todo->optimizer) {
+        progress_next(optimizer_setup + optimizer_figures * bench_figure_seconds(b, 0),
+                      "the optimizer");
+        if (!bench_optimizer(b)) {
+            return problem_set(what, "the optimizer: %s", muonium_last_error());
+        }
+    }
+    if (todo->gpt2) {
+        progress_next(gpt2_seconds, "steps of GPT-2 124M");
+        if (!bench_gpt2(b)) {
+            return problem_set(what, "GPT-2: %s", muonium_last_error());
+        }
+    }
+    return true;
+}
+
 static int run(const command *self, const arguments *given)
 {
     static const option_clash clashes[] = {
-        {CHECKPOINT, SHAPES}, {CHECKPOINT, SECONDS}, {CHECKPOINT, FORMS}, {CHECKPOINT, GPT2},
-        {CHECKPOINT, TILES},  {TILES, SHAPES},       {TILES, FORMS},      {TILES, GPT2}};
+        {CHECKPOINT, SHAPES}, {CHECKPOINT, SECONDS},  {CHECKPOINT, FORMS}, {CHECKPOINT, GPT2},
+        {CHECKPOINT, TILES},  {TILES, SHAPES},        {TILES, FORMS},      {TILES, GPT2},
+        {CHECKPOINT, QUICK},  {CHECKPOINT, PRODUCTS}, {TILES, PRODUCTS},   {PRODUCTS, FORMS}};
     const option_value *value = given->value;
     if (!options_agree(self->name, options, value, clashes, sizeof clashes / sizeof clashes[0])) {
         return EXIT_USAGE;
@@ -346,6 +529,10 @@ static int run(const command *self, const arguments *given)
     muonium_shape shapes[SHAPES_MOST];
     size_t count = sizeof standard_shapes / sizeof standard_shapes[0];
     memcpy(shapes, standard_shapes, sizeof standard_shapes);
+    if (value[QUICK].given) {
+        count = sizeof quick_shapes / sizeof quick_shapes[0];
+        memcpy(shapes, quick_shapes, sizeof quick_shapes);
+    }
     if (value[SHAPES].text && !shapes_parse(value[SHAPES].text, shapes, &count)) {
         return message_usage(self->name,
                              "shapes '%s' cannot be read: write rows x columns, as 768x3072, or "
@@ -364,40 +551,31 @@ static int run(const command *self, const arguments *given)
         return run_checkpoint(self, value);
     }
     static bench b;
-    b.budget = value[SECONDS].number;
-    b.copy = measure_copy();
+    b.budget = value[QUICK].given && !value[SECONDS].given ? 0.05 : value[SECONDS].number;
+    b.copy = measure_copy(b.budget < 0.2 ? b.budget : 0.5);
     watch_machine(&b);
-    if (value[TILES].given) {
-        count = 0;
-        if (!bench_tiles(&b)) {
-            return message_failed(self->name, "%s", muonium_last_error());
-        }
+    work todo = {.shapes = shapes,
+                 .count = value[TILES].given ? 0 : count,
+                 .tiles = value[TILES].given,
+                 .forms = value[FORMS].given,
+                 .orthogonalize = !value[PRODUCTS].given,
+                 .optimizer = !value[SHAPES].given && !value[TILES].given &&
+                              !value[PRODUCTS].given && !value[QUICK].given,
+                 .gpt2 = value[GPT2].given};
+    if (!value[TILES].given) {
+        try_peer(&b);
     }
-    for (size_t i = 0; i < count; i++) {
-        /* The products once per size, where one matrix stands for a batch. */
-        bool rectangle_only = shapes[i].batch > 1;
-        size_t m = shapes[i].rows, n = shapes[i].cols;
-        if (!rectangle_only && m <= n && !bench_products(&b, m, n)) {
-            return message_failed(self->name, "no memory for the products of %zu x %zu", m, n);
-        }
-    }
-    for (size_t i = 0; i < count; i++) {
-        if (!bench_orthogonalize(&b, shapes[i], value[FORMS].given)) {
-            return message_failed(self->name, "orthogonalising %zu x %zu x %zu failed: %s",
-                                  shapes[i].batch, shapes[i].rows, shapes[i].cols,
-                                  muonium_last_error());
-        }
-    }
-    if (!value[SHAPES].given && !value[TILES].given && !bench_optimizer(&b)) {
-        return message_failed(self->name, "the optimizer: %s", muonium_last_error());
-    }
-    if (value[GPT2].given && !bench_gpt2(&b)) {
-        return message_failed(self->name, "GPT-2: %s", muonium_last_error());
+    progress_begin(expected_seconds(&b, &todo));
+    problem what;
+    bool done = measure_all(&b, &todo, &what);
+    progress_end();
+    if (!done) {
+        return message_failed(self->name, "%s", what.text);
     }
     if (value[JSON].given) {
         print_json(&b, &cpu);
     } else {
-        print_table(&b, &cpu);
+        print_table(&b, &cpu, value[QUICK].given);
     }
     return EXIT_OK;
 }
@@ -412,10 +590,14 @@ const command command_bench = {
         "count the operations of one triangle only. Where a CBLAS "
         "library is installed, its products stand beside ours (it counts as if it computed one "
         "triangle for ssyrk), and so do five steps of the iteration as they are usually written, "
-        "in plain products of that library. The time that a word takes from one thread to another "
+        "in plain products of that library, on as many threads. It is tried first: what would take "
+        "it "
+        "more than ten times --seconds a run, and more than one, is left out. The time that a word "
+        "takes from one thread to another "
         "and back tells whether they had a cache in common; it may change during a run.\n\n"
         "Run it on an otherwise idle machine.",
-    .example = "muonium bench\nmuonium bench --shapes 768x3072,24x128x512 --threads 2 --json\n"
+    .example = "muonium bench\nmuonium bench --quick\nmuonium bench --shapes 768x3072,24x128x512 "
+               "--threads 2 --json\n"
                "muonium bench --checkpoint --directory /tmp",
     .options = options,
     .option_count = sizeof options / sizeof options[0],

@@ -20,12 +20,15 @@ double seconds_now(void)
 void measure_in_turns(measurement *all, size_t count, double budget)
 {
     enum { LEAST = 3 };
+    double patience = (double)count * (8 * budget + 0.2), begin = seconds_now();
     for (size_t i = 0; i < count; i++) {
         all[i].run(all[i].context);
         all[i].best = 1e30;
     }
     double start = seconds_now(), before = start;
-    for (int turn = 0; turn < LEAST || before - start < (double)count * budget; turn++) {
+    for (int turn = 0; turn == 0 || before - start < (double)count * budget ||
+                       (turn < LEAST && before - begin < patience);
+         turn++) {
         for (size_t i = 0; i < count; i++) {
             all[i].run(all[i].context);
             double after = seconds_now();
@@ -100,7 +103,7 @@ static void copy_all(void *context)
     mu_pool_run(copy_task, context, COPY_PIECES, mu_pool_lanes());
 }
 
-double measure_copy(void)
+double measure_copy(double budget)
 {
     size_t bytes = (size_t)COPY_PIECE * COPY_PIECES;
     copy_run copy = {malloc(bytes), malloc(bytes)};
@@ -108,7 +111,7 @@ double measure_copy(void)
     if (copy.from && copy.to) {
         memset(copy.from, 1, bytes);
         memset(copy.to, 2, bytes);
-        rate = 2 * (double)bytes / measure_best(copy_all, &copy, 0.5);
+        rate = 2 * (double)bytes / measure_best(copy_all, &copy, budget);
     }
     free(copy.from);
     free(copy.to);
@@ -117,7 +120,10 @@ double measure_copy(void)
 
 /* ---- round trip ---- */
 
-enum { ROUND_TRIPS = 1000 };
+enum { ROUND_TRIPS = 1000, OVER = -1 };
+
+static const double rally_seconds =
+    0.01; /* at most: threads that share a CPU take a slice each way */
 
 typedef struct rally {
     _Alignas(128) atomic_int ball; /* even: the caller's */
@@ -128,7 +134,7 @@ typedef struct rally {
 static bool wait_for(atomic_int *ball, int value)
 {
     for (double start = seconds_now(); atomic_load(ball) != value;) {
-        if (seconds_now() - start > 0.1) {
+        if (atomic_load(ball) == OVER || seconds_now() - start > 0.1) {
             return false;
         }
     }
@@ -142,15 +148,18 @@ static void rally_task(void *context, size_t index, unsigned lane)
     for (int i = 0; i < ROUND_TRIPS && index == 1 && wait_for(&r->ball, 2 * i + 1); i++) {
         atomic_store(&r->ball, 2 * i + 2);
     }
-    double before = seconds_now();
-    for (int i = 0; i < ROUND_TRIPS && index == 0; i++) {
+    double start = seconds_now(), before = start;
+    for (int i = 0; i < ROUND_TRIPS && index == 0 && before - start < rally_seconds; i++) {
         atomic_store(&r->ball, 2 * i + 1);
         if (!wait_for(&r->ball, 2 * i + 2)) {
-            return;
+            break;
         }
         double after = seconds_now();
         r->best = r->best == 0 || after - before < r->best ? after - before : r->best;
         before = after;
+    }
+    if (index == 0) {
+        atomic_store(&r->ball, OVER);
     }
 }
 

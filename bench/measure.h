@@ -11,7 +11,7 @@
 typedef void measured(void *context);
 
 /* The shortest time in seconds that one run takes, of as many as fit into `budget`
- * seconds but at least three after a first one that is not counted. */
+ * seconds but at least three after a first one that is not counted; of what takes long, one. */
 double measure_best(measured *run, void *context, double budget);
 
 /* The same for several things, of which each runs in its turn: so that what else goes on in
@@ -30,8 +30,8 @@ void measure_in_turns(measurement *all, size_t count, double budget);
 double measure_peak(muonium_dtype type, double budget);
 
 /* Bytes per second, read plus written, of a copy between two arrays far larger than
- * any cache, by all threads together. 0 if there is no memory for it. */
-double measure_copy(void);
+ * any cache, by all threads together; best of `budget` seconds. 0 if there is no memory for it. */
+double measure_copy(double budget);
 
 /* Seconds that a word takes from one thread to another and back, at best: three times as
  * long where the two have no cache in common. 0 with one thread. */

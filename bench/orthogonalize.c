@@ -161,7 +161,7 @@ static void run_plain(void *context)
 }
 
 /* Seconds for the shape; 0 without memory. */
-static double measure_plain(bench *b, muonium_shape shape, double *flops)
+static double measure_plain(bench *b, muonium_shape shape)
 {
     if (shape.rows > shape.cols) {
         shape = (muonium_shape){shape.batch, shape.cols, shape.rows};
@@ -173,12 +173,11 @@ static double measure_plain(bench *b, muonium_shape shape, double *flops)
                .next = bench_filled(m, n),
                .gram = bench_filled(m, m),
                .square = bench_filled(m, m)};
-    double seconds = 0, sides = 2 * (double)m * (double)m;
+    double seconds = 0;
     if (p.in && p.x && p.next && p.gram && p.square &&
         muonium_polar_express(5, 1e-3, 2e-2, 0.02, p.table) == MUONIUM_OK) {
         seconds = measure_best(run_plain, &p, b->budget);
     }
-    *flops = 5 * sides * (2 * (double)n + (double)m) * (double)shape.batch;
     mu_free(p.in);
     mu_free(p.x);
     mu_free(p.next);
@@ -222,17 +221,32 @@ static bool run_contest(bench *b, muonium_shape shape, contest *c, double *secon
     return true;
 }
 
+static double plain_flops(muonium_shape shape)
+{
+    bool tall = shape.rows > shape.cols;
+    double m = (double)(tall ? shape.cols : shape.rows),
+           n = (double)(tall ? shape.rows : shape.cols);
+    return 5 * 2 * m * m * (2 * n + m) * (double)shape.batch;
+}
+
+double bench_orthogonalize_seconds(const bench *b, muonium_shape shape, bool forms)
+{
+    double flops = plain_flops(shape), theirs = flops / b->peer_rate; /* ours are half of that */
+    return (forms ? VARIANTS : 1) * bench_figure_seconds(b, flops / 2 / b->peak) +
+           (b->peer_rate > 0 ? bench_figure_seconds(b, theirs < 2 ? theirs : 0) : 0);
+}
+
 bool bench_orthogonalize(bench *b, muonium_shape shape, bool forms)
 {
     contest c = {.count = forms ? VARIANTS : 1};
     if (forms) {
         b->bf16_peak = fmax(b->bf16_peak, measure_peak(MUONIUM_BF16, 0.03));
     }
-    double flops, seconds;
+    double flops = plain_flops(shape), seconds = 0;
     bool done = run_contest(b, shape, &c, &seconds);
     end_contest(&c);
-    if (done && cblas_peer_name()) {
-        double theirs = measure_plain(b, shape, &flops);
+    if (done && b->peer_rate > 0 && bench_peer_can(b, "plain cblas", shape, flops)) {
+        double theirs = measure_plain(b, shape);
         bench_record_flops(b, "plain cblas", shape, flops, theirs);
         compare(b, shape, "plain products by cblas", seconds, theirs);
     }

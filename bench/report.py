@@ -1,15 +1,18 @@
 #!/usr/bin/env python3
 """One page on the speed of this machine: every product and orthogonalisation beside its peers.
 
-    bench/report.py COMMAND [--output DIRECTORY] [--name NAME] [--seconds S] [--rounds N]
-                    [--torch] [--quick]
+    bench/report.py COMMAND [--quick] [--save [DIRECTORY]] [--name NAME] [--seconds S]
+                    [--rounds N] [--limit S] [--torch]
 
-COMMAND is the built `muonium`. Runs `muonium bench` as it is, on one thread, and beside every
-CBLAS library that is installed (OpenBLAS also forced to each of its kernels that this CPU can
-run), with the AVX2 kernels where better ones were chosen, and five steps in NumPy if this
-Python has it; with --torch, bench/python_step.py too. Writes NAME.json, NAME.md and NAME.svg
-(percent of peak over size) into the directory, bench/results by default, and prints the page.
-Run it on an otherwise idle machine; --quick is for trying it out.
+COMMAND is the built `muonium`. Every CBLAS library that is installed is tried first, OpenBLAS
+also forced to each of its kernels that this CPU can run; the best setting of the fastest one is
+the peer of all tables, ratios and the chart, the best setting of each other has its columns.
+Then runs `muonium bench` on all threads and on one, with the AVX2 kernels where better ones were
+chosen, and five steps in NumPy if this Python has it; with --torch, bench/python_step.py too.
+Takes up to five minutes: rounds that do not fit into --limit are left out. --quick takes less
+than one, with fewer sizes and rough figures. Prints the page; with --save, writes NAME.json,
+NAME.md and NAME.svg (percent of peak over size) into the directory, bench/results by default.
+Run it on an otherwise idle machine.
 """
 
 import argparse
@@ -17,6 +20,7 @@ import json
 import os
 import platform
 import re
+import shlex
 import subprocess
 import sys
 import time
@@ -30,27 +34,48 @@ PRODUCTS = ("gram", "symmul", "apply", "cblas_ssyrk", "cblas_sgemm")
 COLOURS = dict(zip(PRODUCTS, ("#0072b2", "#d55e00", "#009e73", "#999999", "#555555")))
 LIBRARIES = ("libopenblas.so.0", "libblis.so.4", "libmkl_rt.so", "libmkl_rt.so.2")
 IN_NUMPY = ((512, 512), (1024, 1024), (768, 3072))
+TRIED = (128, 512, 1024)  # sizes at which the settings of peers are compared
 CORES = {"Haswell": "avx2", "Zen": "avx2", "SkylakeX": "avx512f"}  # what each needs
 
 
 # ---- running ----
 
-def bench(command, *arguments, rounds=1, **environment):
-    """The JSON of `muonium bench`, of every figure the best of so many runs."""
-    runs = []
-    for _ in range(rounds):
-        done = subprocess.run([command, "bench", "--json", *arguments], check=True, text=True,
-                              capture_output=True, env={**os.environ, **environment})
-        runs.append(json.loads(done.stdout))
-    return best_of(runs)
+class Progress:
+    """What is being measured and about how long it will take: a line on standard error for each,
+    to which `muonium bench` adds its own where that is a terminal."""
+
+    def __init__(self, seconds):
+        self.start, self.expected, self.done, self.current = time.monotonic(), seconds, 0, 0
+
+    def next(self, seconds, what):
+        self.done += self.current
+        self.current = seconds
+        pace = (time.monotonic() - self.start + 10) / (self.done + 10)
+        left = max(self.expected - self.done, seconds) * pace
+        print(f"measuring {what}; about {left:.0f} s left", file=sys.stderr, flush=True)
+
+
+def bench(command, *arguments, environment=None):
+    """The JSON of `muonium bench`."""
+    done = subprocess.run([command, "bench", "--json", *arguments], check=True, text=True,
+                          stdout=subprocess.PIPE,
+                          stderr=None if sys.stderr.isatty() else subprocess.PIPE,
+                          env={**os.environ, **(environment or {})})
+    return json.loads(done.stdout)
 
 
 def best_of(runs):
     """One run with the best time of each row, shares taken of the best peak and bandwidth."""
     best = {**runs[0], "peak_gflops": max(run["peak_gflops"] for run in runs),
             "copy_gbps": max(run["copy_gbps"] for run in runs)}
-    best["results"] = [dict(min(rows, key=lambda row: row["seconds"]))
-                       for rows in zip(*(run["results"] for run in runs))]
+    def key_of(row):
+        return row["name"], row["batch"], row["m"], row["n"]
+    rows = {}  # a peer near the end of our patience is not measured in every run
+    for row in (row for run in runs for row in run["results"]):
+        fastest = rows.setdefault(key_of(row), row)
+        rows[key_of(row)] = row if row["seconds"] < fastest["seconds"] else fastest
+    best["results"] = [dict(row) for row in rows.values()]
+    best["left_out"] = [row for row in best["left_out"] if key_of(row) not in rows]
     for row in best["results"]:
         bound = 0
         for rate, limit, share in (("gflops", "peak_gflops", "percent_of_peak"),
@@ -79,17 +104,43 @@ def machine():
             set(flags.group(1).split()) if flags else set(), len(os.sched_getaffinity(0)))
 
 
-def peers(command, flags):
-    """Name and environment of every CBLAS that can be loaded."""
+def settings(flags):
+    """Name, library and environment of every CBLAS and setting of it that may be there."""
     for library in LIBRARIES:
         found = {"MUONIUM_BENCH_BLAS": library}
-        if not bench(command, "--shapes=8x8", "--seconds=0", **found)["peer"]:
-            continue
-        yield library, found
+        yield library, library, found
         if "openblas" in library:
             for core, need in CORES.items():
                 if need in flags:
-                    yield f"{library} as {core}", {**found, "OPENBLAS_CORETYPE": core}
+                    yield f"{library} as {core}", library, {**found, "OPENBLAS_CORETYPE": core}
+    yield "another CBLAS", None, {}  # whichever `muonium bench` finds
+
+
+def peer_rate(run):
+    """The geometric mean of the peer's rates in GF/s; 0 of those that are not measured: too slow."""
+    rates = [row["gflops"] for row in run["results"] if row["name"] in ("cblas_ssyrk", "cblas_sgemm")]
+    product = 1
+    for rate in rates:
+        product *= rate
+    return 0 if run["left_out"] or not rates else product ** (1 / len(rates))
+
+
+def try_peers(command, flags, sizes, seconds):
+    """The best setting of every library that can be loaded, the fastest first: name, environment
+    and rate; and the rate of every setting."""
+    best, rates = {}, {}
+    shapes = "--shapes=" + ",".join(f"{m}x{m}" for m in sizes)
+    for name, library, environment in settings(flags):
+        if library is None and best:
+            break
+        run = bench(command, "--products", shapes, f"--seconds={seconds}", environment=environment)
+        if not run["peer"]:
+            continue
+        name = name if library else run["peer"]
+        rates[name] = peer_rate(run)
+        if library not in best or rates[name] > best[library][2]:
+            best[library] = (name, environment, rates[name])
+    return sorted(best.values(), key=lambda peer: -peer[2]), rates
 
 
 def steps_in_numpy(shapes, seconds):
@@ -116,24 +167,59 @@ def steps_in_numpy(shapes, seconds):
     return {"version": numpy.__version__, "results": found}
 
 
+def run_rounds(options, jobs, progress, start):
+    """The runs of each job, as many rounds as asked for and as fit into the limit."""
+    runs = {key: [] for key in jobs}
+    for count in range(options.rounds):
+        begin = time.monotonic()
+        for key, (what, seconds, arguments, environment) in jobs.items():
+            progress.next(seconds, what + (f", round {count + 1}" if count > 0 else ""))
+            runs[key].append(bench(options.command, *arguments, environment=environment))
+        now = time.monotonic()
+        if count + 1 < options.rounds and (now - start) + (now - begin) > options.limit:
+            print(f"a round takes {now - begin:.0f} s: {count + 1} instead of {options.rounds} "
+                  f"(--limit={options.limit:g})", file=sys.stderr)
+            break
+    return runs
+
+
 def measure(options):
     model, flags, cpus = machine()
+    start = time.monotonic()
     sizes = SIZES[1:4] if options.quick else SIZES
     squares = "--shapes=" + ",".join(f"{m}x{m}" for m in sizes)
-    seconds, rounds = f"--seconds={options.seconds}", options.rounds
+    length = f"--seconds={options.seconds}"
+    progress = Progress((10 if options.quick else 120) * options.rounds)
     found = {"machine": model, "cpus": cpus, "system": platform.platform()}
+    progress.next(1 if options.quick else 8, "CBLAS libraries")
+    best, found["settings"] = try_peers(options.command, flags, sizes[:2] if options.quick else TRIED,
+                                        min(options.seconds, 0.05))
+    peer = best[0][1] if best else {}
     whole = [squares] if options.quick else ["--gpt2"]
-    found["all_threads"] = bench(options.command, seconds, "--forms", *whole, rounds=rounds)
-    found["products"] = bench(options.command, seconds, squares, rounds=rounds)
-    found["one_thread"] = bench(options.command, seconds, squares, "--threads=1", rounds=rounds,
-                                OPENBLAS_NUM_THREADS="1")
-    if found["products"]["kernel"].startswith("avx512"):
-        found["avx2"] = bench(options.command, seconds, squares, rounds=rounds, MUONIUM_CPU="avx2")
-    found["peers"] = {name: bench(options.command, seconds, squares, rounds=rounds, **environment)
-                      for name, environment in peers(options.command, flags)}
+    short = 2 if options.quick else 12
+    jobs = {"all_threads": ("orthogonalisations in every form, and the optimizer",
+                            4 if options.quick else 90, [length, "--forms", *whole], peer),
+            "products": ("products", short, [length, "--products", squares], peer),
+            "one_thread": ("products on one thread", short,
+                           [length, "--products", squares, "--threads=1"], peer)}
+    kernel = bench(options.command, "--products", "--shapes=8x8", "--seconds=0")["kernel"]
+    if kernel.startswith("avx512"):
+        jobs["avx2"] = ("products by AVX2", short, [length, "--products", squares],
+                        {**peer, "MUONIUM_CPU": "avx2"})
+    for name, environment, _ in best[1:]:
+        jobs[name] = (f"products by {name}", short, [length, "--products", squares], environment)
+    progress.expected = progress.current + options.rounds * sum(job[1] for job in jobs.values())
+    rounds = run_rounds(options, jobs, progress, start)
+    found["rounds"] = len(rounds["products"])
+    runs = {key: best_of(all_runs) for key, all_runs in rounds.items()}
+    found.update({key: run for key, run in runs.items()
+                  if key in ("all_threads", "products", "one_thread", "avx2")})
+    found["peers"] = {name: runs.get(name, runs["products"]) for name, _, _ in best}
     if not options.quick:
+        progress.next(5 * options.seconds * len(IN_NUMPY), "five steps in NumPy")
         found["numpy"] = steps_in_numpy(IN_NUMPY, 5 * options.seconds)
     if options.torch:
+        progress.next(60, "PyTorch")
         found["torch"] = subprocess.run(
             [sys.executable, str(HERE / "python_step.py")], check=True, text=True,
             capture_output=True,
@@ -220,11 +306,13 @@ def optimizer_table(run):
     return lines
 
 
-def page(found, command_line):
+def page(found, command_line, quick=False):
     run = found["all_threads"]
     lines = [
         f"# {found['machine']}, {found['cpus']} CPUs", "",
-        f"`{command_line}`; Muonium {run['version']}, kernel {run['kernel']}, {found['system']}.",
+        *(["A quick run (--quick): few sizes, rough figures.", ""] if quick else []),
+        f"`{command_line}`, best of {found['rounds']}; Muonium {run['version']}, kernel "
+        f"{run['kernel']}, {found['system']}.",
         f"Peak {run['peak_gflops']:.0f} GF/s (multiply-add in registers, all threads), copy "
         f"{run['copy_gbps']:.1f} GB/s (read + write), both measured in the run. "
         + (f"A word took {run['nearest_round_trip_ns']:.0f} to "
@@ -234,13 +322,24 @@ def page(found, command_line):
         "## Products, percent of peak", ""]
     lines += products_table({"Muonium": found["products"], **(
         {"Muonium as AVX2": found["avx2"]} if "avx2" in found else {}), **found["peers"]})
+    peer = next(iter(found["peers"]), None)
+    if found["settings"]:
+        lines += ["", "Peers, each in its best setting of those that were tried (geometric means of "
+                      "a few sizes): " + ", ".join(f"{name} {rate:.0f} GF/s" if rate else
+                                                   f"{name} too slow to be measured"
+                                                   for name, rate in found["settings"].items())
+                      + "."]
+    left_out = found["products"]["left_out"] + run["left_out"]
+    if left_out:
+        lines += ["", "Left out, as a run would take long: " + ", ".join(
+            f"{row['name']} of {shape_of(row)} ({row['seconds_expected']:.0f} s)"
+            for row in left_out) + "."]
     lines += ["", "One thread:", ""]
     lines += products_table({"Muonium": found["one_thread"],
-                             "peer": found["one_thread"]} if found["one_thread"]["peer"] else
-                            {"Muonium": found["one_thread"]})
+                             **({peer: found["one_thread"]} if peer else {})})
     lines += ["", "## Orthogonalisation, five steps or better", "",
               "× quintics: times as fast as the better of standard and Gram; × plain cblas: as "
-              "five steps of plain products by the CBLAS library found first.", ""]
+              f"five steps of plain products by {peer or 'a CBLAS library, if there were one'}.", ""]
     lines += orthogonalize_table(run)
     if found.get("numpy"):
         lines += ["", "Five steps in NumPy:", "", *numpy_table(found["numpy"], run)]
@@ -261,6 +360,7 @@ def picture(found):
     """Percent of peak over size, of every product."""
     run, width, height, left, top, inner, tall = found["products"], 760, 430, 64, 56, 560, 300
     sizes = sorted({row["m"] for row in run["results"] if row["name"] == "gram"})
+    peer = next(iter(found["peers"]), None)
     def x_of(m):
         return left + inner * sizes.index(m) / max(len(sizes) - 1, 1)
     def y_of(value):
@@ -270,7 +370,7 @@ def picture(found):
            f'<rect width="{width}" height="{height}" fill="white"/>',
            f'<text x="{left}" y="24" font-size="17">Share of the multiply-add peak by size</text>',
            f'<text x="{left}" y="43" fill="#555">{found["machine"]}, {found["cpus"]} CPUs, '
-           f'kernel {run["kernel"]}</text>']
+           f'kernel {run["kernel"]}' + (f', beside {peer}' if peer else "") + '</text>']
     for value in range(0, 101, 20):
         y = y_of(value)
         out += [f'<line x1="{left}" x2="{left + inner}" y1="{y}" y2="{y}" stroke="#ddd"/>',
@@ -302,27 +402,42 @@ def picture(found):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("command")
-    parser.add_argument("--output", type=Path, default=HERE / "results")
+    parser.add_argument("--quick", action="store_true", help="less than a minute, rough figures")
+    parser.add_argument("--save", type=Path, nargs="?", const=HERE / "results", metavar="DIRECTORY",
+                        help="write the page, its data and a chart there (bench/results)")
     parser.add_argument("--name", help="of the files; without it, from the names of the "
                                        "processor and the instruction set")
-    parser.add_argument("--seconds", type=float, default=0.2)
-    parser.add_argument("--rounds", type=int, default=2, help="runs, of which the best counts")
-    parser.add_argument("--torch", action="store_true")
-    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--seconds", type=float, help="per figure (0.2, with --quick 0.05)")
+    parser.add_argument("--rounds", type=int, help="runs, of which the best counts (2, with "
+                                                   "--quick 1)")
+    parser.add_argument("--limit", type=float, default=270, metavar="SECONDS",
+                        help="begin no round that would not end in time (270)")
+    parser.add_argument("--torch", action="store_true", help="compare with PyTorch too")
     options = parser.parse_args()
+    if options.seconds is None:
+        options.seconds = 0.05 if options.quick else 0.2
+    if options.rounds is None:
+        options.rounds = 1 if options.quick else 2
+    if not options.quick:
+        print("this takes up to five minutes; make bench BENCH_FLAGS=--quick takes less than one",
+              file=sys.stderr)
     try:
         found = measure(options)
     except subprocess.CalledProcessError as error:
-        sys.exit(f"bench/report.py: {' '.join(map(str, error.cmd))} failed: {error.stderr}")
+        sys.exit(f"bench/report.py: {' '.join(map(str, error.cmd))} failed: {error.stderr or ''}")
+    flags = shlex.join(argument for argument in sys.argv[2:] if not argument.startswith("--save"))
+    text = page(found, f'make bench BENCH_FLAGS="{flags}"' if flags else "make bench", options.quick)
+    print(text)
+    if not options.save:
+        print("not saved: --save writes the page, its data and a chart")
+        return
     isa = found["products"]["kernel"].split("_")[0]
     name = options.name or re.sub(r"[^a-z0-9]+", "-", f"{found['machine']} {isa}".lower())
-    text = page(found, "make bench")
-    options.output.mkdir(parents=True, exist_ok=True)
-    (options.output / f"{name}.json").write_text(json.dumps(found, indent=1) + "\n")
-    (options.output / f"{name}.md").write_text(text)
-    (options.output / f"{name}.svg").write_text(picture(found))
-    print(text)
-    print(f"wrote {options.output / name}.json, .md and .svg")
+    options.save.mkdir(parents=True, exist_ok=True)
+    (options.save / f"{name}.json").write_text(json.dumps(found, indent=1) + "\n")
+    (options.save / f"{name}.md").write_text(text)
+    (options.save / f"{name}.svg").write_text(picture(found))
+    print(f"wrote {options.save / name}.json, .md and .svg")
 
 
 if __name__ == "__main__":

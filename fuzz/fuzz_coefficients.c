@@ -32,6 +32,14 @@ static void clear(double (*table)[3])
     }
 }
 
+/* Steps of a plan: none, too many, and up to FUZZ_STEPS, which the planner treats in all the
+ * ways that it has. */
+static int take_steps(uint8_t number)
+{
+    int steps = number % (FUZZ_STEPS + 4) - 1;
+    return steps <= FUZZ_STEPS ? steps : steps - FUZZ_STEPS + MUONIUM_MAX_STEPS;
+}
+
 /* A plan of the caller's own table, executed; what it makes of it is its own affair. */
 static void use_table(input *in)
 {
@@ -43,7 +51,7 @@ static void use_table(input *in)
     take(in, numbers, sizeof numbers);
     take(in, table, sizeof table);
     muonium_plan_options_init(&options);
-    options.steps = (int)numbers[0] - 1;
+    options.steps = take_steps(numbers[0]);
     options.table = (const double(*)[3])table;
     options.table_rows = numbers[1] % 5;
     options.form = (muonium_form)(numbers[2] % 4);

@@ -27,69 +27,117 @@
 #include "coefficients/coefficients.h"
 #include "orthogonalize/plan.h"
 
-enum { POINTS = 48, TOPS = 6, OTHERS = 16, PAIRS = TOPS * OTHERS, EXHAUSTIVE = 16 };
+enum {
+    POINTS = 48,
+    LEVELS = 3,
+    TOPS = 6,
+    OTHERS = 16,
+    EXHAUSTIVE = 16,
+    PARTS = TOPS + 1, /* of the harm: pairs by their largest value, and the shifts */
+    SHIFTS = TOPS,
+    MOST_CANDIDATES = EXHAUSTIVE * (EXHAUSTIVE - 1) / 2 /* pairs of positions; one: fewer */
+};
 
-/* The errors of the standard form, and the ratios to them that are good enough. */
-typedef struct yardstick {
-    double shifts[3];
-    double pairs[PAIRS];
+/* The table, the singular values that are tried, and the errors of the standard form with
+ * the ratios to them that are good enough. */
+typedef struct trial {
+    const double (*table)[3];
+    int steps;
+    double unit;
+    double shift_start[LEVELS][POINTS], shift_exact[LEVELS][POINTS];
+    double pair_start[TOPS][OTHERS]; /* the smaller of the two */
+    double standard_shifts[LEVELS], standard_pairs[TOPS][OTHERS];
     double enough_shift, enough_join;
-} yardstick;
+} trial;
 
 /* The smallest singular value that is tried, as a part of the largest: far below what
  * rounding leaves of it, for long tables bring up even that. */
 static double lowest_for(double unit)
 {
-    return fmin(1e-8, fabs(unit) * 1e-3);
+    return fmin(1e-8, unit * 1e-3);
 }
 
 /* ---- shifted eigenvalues ---- */
 
-/* The largest error at singular values from `top` down. */
-static double shift_error(const double (*table)[3], int steps, const bool *restart, double shift,
-                          double top)
+/* Singular values on their way: those of X, and the eigenvalues of Q and R. */
+typedef struct values {
+    double x[POINTS], q[POINTS], r[POINTS];
+} values;
+
+static void start_shifts(const trial *y, int level, values *v)
 {
-    double x[POINTS], q[POINTS], r[POINTS], exact[POINTS], worst = 0;
     for (int i = 0; i < POINTS; i++) {
-        x[i] = top * pow(lowest_for(shift), (double)i / (POINTS - 1));
-        exact[i] = mu_compose(table, 0, steps, x[i]);
-        q[i] = 1;
-        r[i] = 0;
+        v->x[i] = y->shift_start[level][i];
+        v->q[i] = 1;
+        v->r[i] = 0;
     }
-    for (int t = 0; t < steps; t++) {
+}
+
+/* Steps from, from + 1, ..., to - 1, each Gram matrix off by `shift`. */
+static void run_shifted(const trial *y, const bool *restart, double shift, int from, int to,
+                        values *v)
+{
+    for (int t = from; t < to; t++) {
         if (t == 0 || restart[t]) {
             double largest = 0;
             for (int i = 0; i < POINTS; i++) {
-                x[i] *= q[i];
-                largest = fmax(largest, x[i] * x[i]);
+                v->x[i] *= v->q[i];
+                double square = v->x[i] * v->x[i];
+                largest = square > largest ? square : largest;
             }
             for (int i = 0; i < POINTS; i++) {
-                r[i] = x[i] * x[i] + shift * largest;
-                q[i] = 1;
+                v->r[i] = v->x[i] * v->x[i] + shift * largest;
+                v->q[i] = 1;
             }
         }
+        const double a = y->table[t][0], b = y->table[t][1], c = y->table[t][2];
         for (int i = 0; i < POINTS; i++) {
-            double h = table[t][0] + r[i] * (table[t][1] + r[i] * table[t][2]);
-            q[i] *= h;
-            r[i] *= h * h;
+            double h = a + v->r[i] * (b + v->r[i] * c);
+            v->q[i] *= h;
+            v->r[i] *= h * h;
         }
     }
+}
+
+/* The largest error after all steps; NaN if any is. */
+static double shift_error(const trial *y, int level, const values *v)
+{
+    double worst = 0;
     for (int i = 0; i < POINTS; i++) {
-        double error = fabs(q[i] * x[i] - exact[i]);
-        worst = error <= worst ? worst : error; /* NaN stays */
+        double error = fabs(v->q[i] * v->x[i] - y->shift_exact[level][i]);
+        worst = error <= worst ? worst : error; /* NaN lasts until the next */
     }
     return worst;
 }
 
-static void shift_errors(const double (*table)[3], int steps, const bool *restart, double unit,
-                         double errors[3])
+/* The larger of two errors; NaN if either is. */
+static double worse(double a, double b)
 {
-    for (int i = 0; i < 3; i++) {
-        double top = ldexp(1, -1 - i);
-        double up = shift_error(table, steps, restart, unit, top);
-        double down = shift_error(table, steps, restart, -unit, top);
-        errors[i] = isnan(up + down) ? NAN : fmax(up, down);
+    return isnan(a + b) ? NAN : fmax(a, b);
+}
+
+/* The errors of each level, shifted up or down. */
+static void shift_errors(const trial *y, const bool *restart, double errors[LEVELS])
+{
+    for (int i = 0; i < LEVELS; i++) {
+        values up, down;
+        start_shifts(y, i, &up);
+        down = up;
+        run_shifted(y, restart, y->unit, 0, y->steps, &up);
+        run_shifted(y, restart, -y->unit, 0, y->steps, &down);
+        errors[i] = worse(shift_error(y, i, &up), shift_error(y, i, &down));
     }
+}
+
+/* The harm that such errors do, as a multiple of what is good enough; infinite if unknown. */
+static double harm_of_shifts(const trial *y, const double errors[LEVELS])
+{
+    double logarithm = 0;
+    for (int i = 0; i < LEVELS; i++) {
+        logarithm += log(errors[i] / y->standard_shifts[i]) / LEVELS;
+    }
+    double value = exp(logarithm) / y->enough_shift;
+    return isnan(value) ? INFINITY : value;
 }
 
 /* ---- joined directions ---- */
@@ -102,167 +150,272 @@ static double larger(double a, double b)
     return fabs(a) > fabs(b) ? a : b;
 }
 
-/* A symmetric 2 x 2 matrix: two values, and what joins them. */
-typedef struct pair {
-    double value[2];
-    double join;
-} pair;
+/* Symmetric 2 x 2 matrices, side by side so that loops over them become vectors: two
+ * values, and what joins them. */
+typedef struct pairs {
+    double first[OTHERS], second[OTHERS], join[OTHERS];
+} pairs;
 
-/* One triangle of the product of two matrices that nearly commute: which of the two
+/* a = one triangle of the product a b of matrices that nearly commute: which of the two
  * elements off the diagonal it is depends on the basis, so take the larger. */
-static pair multiply(pair a, pair b, double unit)
+static void multiply(pairs *restrict a, const pairs *restrict b, double unit)
 {
-    pair c = {{a.value[0] * b.value[0], a.value[1] * b.value[1]}, 0};
-    c.join = larger(a.value[0] * b.join + a.join * b.value[1],
-                    a.value[1] * b.join + a.join * b.value[0]);
-    c.join += copysign(unit * fabs(larger(c.value[0], c.value[1])), c.join);
-    return c;
+    for (int i = 0; i < OTHERS; i++) {
+        double first = a->first[i] * b->first[i], second = a->second[i] * b->second[i];
+        double join = larger(a->first[i] * b->join[i] + a->join[i] * b->second[i],
+                             a->second[i] * b->join[i] + a->join[i] * b->first[i]);
+        a->join[i] = join + copysign(unit * fabs(larger(first, second)), join);
+        a->first[i] = first;
+        a->second[i] = second;
+    }
 }
 
-/* a I + b R + c R^2 */
-static pair polynomial(const double abc[3], pair r, double unit)
+/* h = a I + b R + c R^2 */
+static void polynomial(pairs *restrict h, const double abc[3], const pairs *restrict r, double unit)
 {
-    pair h = {{0, 0}, (abc[1] + abc[2] * (r.value[0] + r.value[1])) * r.join};
-    double size = fabs(larger(r.value[0], r.value[1]));
-    for (int i = 0; i < 2; i++) {
-        h.value[i] = abc[0] + r.value[i] * (abc[1] + r.value[i] * abc[2]);
+    double a = abc[0], b = abc[1], c = abc[2];
+    for (int i = 0; i < OTHERS; i++) {
+        double first = r->first[i], second = r->second[i], size = fabs(larger(first, second));
+        double join = (b + c * (first + second)) * r->join[i];
+        h->first[i] = a + first * (b + first * c);
+        h->second[i] = a + second * (b + second * c);
+        h->join[i] = join + copysign(unit * size * (fabs(b) + fabs(c) * size), join);
     }
-    h.join += copysign(unit * size * (fabs(abc[1]) + fabs(abc[2]) * size), h.join);
-    return h;
 }
 
 /* What of the direction of the first singular value, the largest, ends up in that of
  * the second. */
-static double join_error(const double (*table)[3], int steps, const bool *restart, double unit,
-                         const double start[2])
+static void join_errors(const trial *y, const bool *restart, int top, double leak[OTHERS])
 {
-    double x[2] = {start[0], start[1]};
-    double leak = 0; /* that part of X */
-    pair q = {{1, 1}, 0}, r = q;
-    for (int t = 0; t <= steps; t++) {
-        bool first = t == 0 || t == steps || restart[t];
-        if (first && t > 0) {
-            leak = fabs(q.value[1] * leak) + fabs(q.join * x[0]) + unit * fabs(q.value[0] * x[0]);
-            x[0] *= q.value[0];
-            x[1] *= q.value[1];
+    double large[OTHERS], small[OTHERS], unit = y->unit;
+    pairs q, r, h;
+    for (int i = 0; i < OTHERS; i++) {
+        large[i] = tops[top];
+        small[i] = y->pair_start[top][i];
+        leak[i] = 0; /* that part of X */
+    }
+    for (int t = 0; t <= y->steps; t++) {
+        bool first = t == 0 || t == y->steps || restart[t];
+        for (int i = 0; first && t > 0 && i < OTHERS; i++) {
+            leak[i] = fabs(q.second[i] * leak[i]) + fabs(q.join[i] * large[i]) +
+                      unit * fabs(q.first[i] * large[i]);
+            large[i] *= q.first[i];
+            small[i] *= q.second[i];
         }
-        if (t == steps) {
+        if (t == y->steps) {
             break;
         }
-        if (first) {
-            double largest = fmax(x[0] * x[0], x[1] * x[1]);
-            r = (pair){{x[0] * x[0], x[1] * x[1]}, leak * fabs(x[0])};
-            r.join += unit * largest;
+        for (int i = 0; first && i < OTHERS; i++) {
+            r.first[i] = large[i] * large[i];
+            r.second[i] = small[i] * small[i];
+            r.join[i] = leak[i] * fabs(large[i]) + unit * fmax(r.first[i], r.second[i]);
         }
-        pair h = polynomial(table[t], r, unit);
-        q = first ? h : multiply(q, h, unit);
-        r = multiply(h, multiply(r, h, unit), unit);
-    }
-    return leak;
-}
-
-static void join_errors(const double (*table)[3], int steps, const bool *restart, double unit,
-                        double errors[PAIRS])
-{
-    for (int i = 0; i < PAIRS; i++) {
-        double top = tops[i / OTHERS];
-        const double start[2] = {top, top * pow(10, -8.0 * (i % OTHERS) / (OTHERS - 1))};
-        errors[i] = join_error(table, steps, restart, unit, start);
+        polynomial(&h, y->table[t], &r, unit);
+        if (first) {
+            q = h;
+        } else {
+            multiply(&q, &h, unit);
+        }
+        multiply(&r, &h, unit);
+        multiply(&r, &h, unit);
     }
 }
 
 /* ---- the choice ---- */
 
-static yardstick measure_standard(const double (*table)[3], int steps, double unit)
+/* What the trial of a table needs: the standard form restarts at every step. */
+static void measure_standard(trial *y)
 {
     /* The half types round Q and all else as well, which the shifts leave out: they
      * must stay closer. */
-    bool half = unit > 0x1p-20;
-    yardstick y = {.enough_shift = half ? 4 : 32, .enough_join = half ? 4 : 24};
-    bool every[MUONIUM_MAX_STEPS];
+    bool half = y->unit > 0x1p-20, every[MUONIUM_MAX_STEPS];
+    y->enough_shift = half ? 4 : 32;
+    y->enough_join = half ? 4 : 24;
     for (int t = 0; t < MUONIUM_MAX_STEPS; t++) {
         every[t] = true;
     }
-    shift_errors(table, steps, every, unit, y.shifts);
-    join_errors(table, steps, every, unit, y.pairs);
-    for (int i = 0; i < 3; i++) {
-        y.shifts[i] = fmax(y.shifts[i], unit);
+    for (int i = 0; i < LEVELS * POINTS; i++) {
+        int level = i / POINTS, point = i % POINTS;
+        double x = ldexp(1, -1 - level) * pow(lowest_for(y->unit), (double)point / (POINTS - 1));
+        y->shift_start[level][point] = x;
+        y->shift_exact[level][point] = mu_compose(y->table, 0, y->steps, x);
     }
-    for (int i = 0; i < PAIRS; i++) {
-        y.pairs[i] = fmax(y.pairs[i], unit);
+    shift_errors(y, every, y->standard_shifts);
+    for (int i = 0; i < LEVELS; i++) {
+        y->standard_shifts[i] = fmax(y->standard_shifts[i], y->unit);
     }
-    return y;
+    for (int top = 0; top < TOPS; top++) {
+        for (int i = 0; i < OTHERS; i++) {
+            y->pair_start[top][i] = tops[top] * pow(10, -8.0 * i / (OTHERS - 1));
+        }
+        join_errors(y, every, top, y->standard_pairs[top]);
+        for (int i = 0; i < OTHERS; i++) {
+            y->standard_pairs[top][i] = fmax(y->standard_pairs[top][i], y->unit);
+        }
+    }
 }
 
-/* The harm as a multiple of what is good enough. */
-static double harm(const double (*table)[3], int steps, const bool *restart, double unit,
-                   const yardstick *y)
+/* The same of the pairs with one largest value. */
+static double harm_of_joins(const trial *y, const bool *restart, int top)
 {
-    double shifts[3], pairs[PAIRS], logarithm = 0, worst = 0;
-    shift_errors(table, steps, restart, unit, shifts);
-    join_errors(table, steps, restart, unit, pairs);
-    for (int i = 0; i < 3; i++) {
-        logarithm += log(shifts[i] / y->shifts[i]) / 3;
+    double leak[OTHERS], worst = 0;
+    join_errors(y, restart, top, leak);
+    for (int i = 0; i < OTHERS; i++) {
+        double ratio = leak[i] / y->standard_pairs[top][i];
+        worst = ratio <= worst ? worst : ratio; /* NaN lasts until the next */
     }
-    for (int i = 0; i < PAIRS; i++) {
-        double ratio = pairs[i] / y->pairs[i];
-        worst = ratio <= worst ? worst : ratio; /* NaN stays */
-    }
-    double harm_of_shifts = exp(logarithm) / y->enough_shift,
-           harm_of_joins = worst / y->enough_join;
-    return isnan(harm_of_shifts + harm_of_joins) ? INFINITY : fmax(harm_of_shifts, harm_of_joins);
+    return isnan(worst) ? INFINITY : worst / y->enough_join;
 }
 
-/* Add to `restart` the one or two positions that help most; the harm that is left. */
-static double improve(const double (*table)[3], int steps, double unit, const yardstick *y,
-                      int count, bool *restart)
+static double harm(const trial *y, const bool *restart, int part)
 {
-    double best = INFINITY;
-    int best_first = 0, best_second = 0;
-    for (int first = 1; first < steps; first++) {
-        for (int second = first; second < (count == 2 ? steps : first + 1); second++) {
-            bool trial[MUONIUM_MAX_STEPS];
-            if (restart[first] || restart[second]) {
-                continue; /* one more each time, even where one alone does not help */
-            }
-            for (int t = 0; t < steps; t++) {
-                trial[t] = restart[t] || t == first || t == second;
-            }
-            double value = harm(table, steps, trial, unit, y);
-            if (best_first == 0 || value < best) {
-                best = value;
-                best_first = first;
-                best_second = second;
+    double errors[LEVELS];
+    if (part != SHIFTS) {
+        return harm_of_joins(y, restart, part);
+    }
+    shift_errors(y, restart, errors);
+    return harm_of_shifts(y, errors);
+}
+
+/* One or two more positions, and one part of the harm that is left. */
+typedef struct candidate {
+    int first, second;
+    double bound;
+    bool done;
+} candidate;
+
+static void set(bool *restart, const candidate *c, bool value)
+{
+    restart[c->first] = restart[c->second] = value;
+}
+
+/* The harm that shifts do with each candidate. They are in order of their first position: up
+ * to there all go the same way. */
+static void bound_by_shifts(const trial *y, bool *restart, candidate *candidates, int count)
+{
+    double errors[MOST_CANDIDATES][LEVELS];
+    for (int run = 0; run < 2 * LEVELS; run++) {
+        double shift = run % 2 != 0 ? -y->unit : y->unit;
+        int level = run / 2, at = 0;
+        values shared, v;
+        start_shifts(y, level, &shared);
+        for (int i = 0; i < count; i++) {
+            run_shifted(y, restart, shift, at, candidates[i].first, &shared);
+            at = candidates[i].first;
+            v = shared;
+            set(restart, &candidates[i], true);
+            run_shifted(y, restart, shift, at, y->steps, &v);
+            set(restart, &candidates[i], false);
+            double error = shift_error(y, level, &v);
+            errors[i][level] = run % 2 == 0 ? error : worse(errors[i][level], error);
+        }
+    }
+    for (int i = 0; i < count; i++) {
+        candidates[i].bound = harm_of_shifts(y, errors[i]);
+    }
+}
+
+/* All that may be added to `restart`, with bounds from one part of the harm. */
+static int list_candidates(const trial *y, int positions, bool *restart, int part,
+                           candidate *candidates)
+{
+    int count = 0;
+    for (int first = 1; first < y->steps; first++) {
+        for (int second = first; second < (positions == 2 ? y->steps : first + 1); second++) {
+            if (!restart[first] && !restart[second]) { /* one more, even if it does not help */
+                candidates[count++] = (candidate){first, second, 0, false};
             }
         }
     }
-    restart[best_first] = restart[best_second] = true;
-    return best;
+    if (part == SHIFTS) {
+        bound_by_shifts(y, restart, candidates, count);
+    } else {
+        for (int i = 0; i < count; i++) {
+            set(restart, &candidates[i], true);
+            candidates[i].bound = harm(y, restart, part);
+            set(restart, &candidates[i], false);
+        }
+    }
+    return count;
+}
+
+/* The candidate with the lowest bound that is not done, the first of equal ones; -1: none. */
+static int next_candidate(const candidate *candidates, int count)
+{
+    int next = -1;
+    for (int i = 0; i < count; i++) {
+        if (!candidates[i].done && (next < 0 || candidates[i].bound < candidates[next].bound)) {
+            next = i;
+        }
+    }
+    return next;
+}
+
+/* Add to `restart` the one or two positions that help most, of equal ones the first; the harm
+ * that is left. `*part` is the part in which there was most harm, then that in which there is:
+ * as the harm is the largest of its parts, this one rules out most candidates. */
+static double improve(const trial *y, int positions, bool *restart, int *part)
+{
+    candidate candidates[MOST_CANDIDATES];
+    int first = *part, best = -1, next;
+    int count = list_candidates(y, positions, restart, first, candidates);
+    double least = INFINITY;
+    while ((next = next_candidate(candidates, count)) >= 0 && candidates[next].bound <= least) {
+        candidate *c = &candidates[next];
+        double value = c->bound;
+        int worst = first;
+        c->done = true;
+        set(restart, c, true);
+        for (int i = 0; i < PARTS && (value < least || next < best || best < 0); i++) {
+            double other = i == first ? 0 : harm(y, restart, i);
+            if (other > value) {
+                value = other;
+                worst = i;
+            }
+        }
+        set(restart, c, false);
+        if (value < least || (!(value > least) && next < best) || best < 0) {
+            least = value;
+            best = next;
+            *part = worst;
+        }
+    }
+    if (best >= 0) {
+        set(restart, &candidates[best], true);
+    }
+    return least;
 }
 
 static void search(const double (*table)[3], int steps, double unit, bool *restart)
 {
     /* Ratios hardly depend on the unit, but whether a negative eigenvalue gets out of
      * hand does, and real shifts are a few units. */
-    unit *= unit < 0x1p-20 ? 8 : 1;
-    yardstick y = measure_standard(table, steps, unit);
+    trial y = {.table = table, .steps = steps, .unit = unit * (unit < 0x1p-20 ? 8 : 1)};
+    double left = 0;
+    int part = 0;
+    measure_standard(&y);
     for (int t = 0; t < MUONIUM_MAX_STEPS; t++) {
         restart[t] = false;
     }
-    if (steps == 1 || harm(table, steps, restart, unit, &y) <= 1) {
+    for (int i = 0; steps > 1 && i < PARTS; i++) {
+        double value = harm(&y, restart, i);
+        part = value > left ? i : part;
+        left = fmax(left, value);
+    }
+    if (left <= 1) {
         return;
     }
     /* One; else the best pair (for long tables the one kept and extended, as all
      * pairs take too long); else one more at a time. */
-    double left = improve(table, steps, unit, &y, 1, restart);
+    left = improve(&y, 1, restart, &part);
     if (left > 1 && steps <= EXHAUSTIVE) {
         for (int t = 0; t < steps; t++) {
             restart[t] = false;
         }
-        left = improve(table, steps, unit, &y, 2, restart);
+        left = improve(&y, 2, restart, &part);
     }
     for (int count = 2; left > 1 && count < steps; count++) {
-        left = improve(table, steps, unit, &y, 1, restart);
+        left = improve(&y, 1, restart, &part);
     }
 }
 
