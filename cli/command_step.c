@@ -15,6 +15,7 @@
 #include "optimizer_options.h"
 #include "pairing.h"
 #include "tensors.h"
+#include "text.h"
 
 enum { PARAMS = OPTIMIZER_OPTION_COUNT, GRADS, STATE, OUT, UNPAIRED, JSON };
 
@@ -375,11 +376,12 @@ static int report(const stepping *s, bool as_json)
         return EXIT_OK;
     }
     for (size_t i = 0; i < s->note_count; i++) {
-        printf("note: %s\n", s->notes[i]);
+        text_line(stdout, "note: %s", s->notes[i]);
     }
-    printf("step %llu: %zu tensor%s by Muon, %zu by AdamW, %zu unchanged\nwrote %s and %s%s\n",
-           (unsigned long long)counters.steps, muon, muon == 1 ? "" : "s", adam, held, s->out_path,
-           s->state == NULL ? "the new state " : "", s->state_path);
+    printf("step %llu: %zu tensor%s by Muon, %zu by AdamW, %zu unchanged\n",
+           (unsigned long long)counters.steps, muon, muon == 1 ? "" : "s", adam, held);
+    text_line(stdout, "wrote %s and %s%s", s->out_path, s->state == NULL ? "the new state " : "",
+              s->state_path);
     return EXIT_OK;
 }
 
