@@ -830,7 +830,9 @@ MUONIUM_API muonium_status muonium_writer_add(muonium_writer *writer, const char
  * <path>.tmp-<process>-<number>, that muonium_writer_finish renames once all of
  * it is on the disk. At every instant the path holds the old file or the new
  * one, whole. A path that exists must be a regular file and keeps its
- * permissions; a symbolic link stays, and what it points to is replaced. */
+ * permissions but for setuid and setgid, and, where the writer's group is
+ * another, what that group may do more than everyone; a symbolic link stays,
+ * and what it points to is replaced. */
 MUONIUM_API muonium_status muonium_writer_begin(muonium_writer *writer, const char *path);
 
 /* Begin writing to a function instead, which takes the bytes in order and
