@@ -300,7 +300,7 @@ static muonium_status write_parameters(const stepping *s, muonium_writer *writer
         status = s->data[i] != NULL ? muonium_writer_data(writer, s->data[i], (size_t)entry->bytes)
                                     : tensor_copy(s->params, entry, writer);
     }
-    return status == MUONIUM_OK ? muonium_writer_prepare(writer) : status;
+    return status;
 }
 
 static int write_files(const stepping *s)

@@ -396,7 +396,8 @@ static void release(mu_atomic_file *atomic)
     *atomic = (mu_atomic_file){.directory = -1, .file = -1};
 }
 
-muonium_status mu_atomic_prepare(mu_atomic_file *atomic)
+/* Bring the data to the disk and close. On failure ends the use of *atomic. */
+static muonium_status sync_data(mu_atomic_file *atomic)
 {
     const char *action = NULL;
     if (sync_file(atomic->file) < 0) {
@@ -416,9 +417,26 @@ muonium_status mu_atomic_prepare(mu_atomic_file *atomic)
     return MUONIUM_OK;
 }
 
+/* Some file systems cannot sync a directory and say so with EINVAL; there
+ * a name is as durable as can be had. */
+static bool sync_directory(const mu_atomic_file *atomic)
+{
+    return sync_file(atomic->directory) == 0 || errno == EINVAL;
+}
+
+muonium_status mu_atomic_prepare(mu_atomic_file *atomic)
+{
+    muonium_status status = sync_data(atomic);
+    if (status == MUONIUM_OK && !sync_directory(atomic)) {
+        status = fail_path("bring to the disk the name of what replaces", atomic->path);
+        mu_atomic_abandon(atomic);
+    }
+    return status;
+}
+
 muonium_status mu_atomic_commit(mu_atomic_file *atomic)
 {
-    muonium_status status = atomic->file >= 0 ? mu_atomic_prepare(atomic) : MUONIUM_OK;
+    muonium_status status = atomic->file >= 0 ? sync_data(atomic) : MUONIUM_OK;
     if (status != MUONIUM_OK) {
         return status;
     }
@@ -427,9 +445,7 @@ muonium_status mu_atomic_commit(mu_atomic_file *atomic)
         mu_atomic_abandon(atomic);
         return status;
     }
-    /* Some file systems cannot sync a directory and say so with EINVAL; there
-     * the rename itself is all that can be had. */
-    if (sync_file(atomic->directory) < 0 && errno != EINVAL) {
+    if (!sync_directory(atomic)) {
         int code = errno;
         mu_quoted quoted = mu_quote(atomic->path);
         status = mu_fail(MUONIUM_IO,

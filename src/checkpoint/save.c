@@ -294,7 +294,7 @@ typedef struct target {
     void *context;
 } target;
 
-/* All but the finish. */
+/* All data, but nothing of the finish. */
 static muonium_status save(saving *s, const target *to, muonium_writer **made)
 {
     muonium_writer *writer = NULL;
@@ -303,11 +303,9 @@ static muonium_status save(saving *s, const target *to, muonium_writer **made)
         status = muonium_writer_create(&writer);
     }
     if (status == MUONIUM_OK) {
-        status = list_arrays(s);
-    }
-    if (status == MUONIUM_OK) {
         mu_fenv environment = mu_fenv_enter(); /* the digits of options depend on the rounding */
-        status = describe(s, writer);
+        status = list_arrays(s);
+        status = status == MUONIUM_OK ? describe(s, writer) : status;
         mu_fenv_leave(environment);
     }
     if (status == MUONIUM_OK) {
@@ -316,9 +314,6 @@ static muonium_status save(saving *s, const target *to, muonium_writer **made)
     }
     if (status == MUONIUM_OK) {
         status = stream(s, writer);
-    }
-    if (status == MUONIUM_OK) {
-        status = muonium_writer_prepare(writer);
     }
     mu_free(s->arrays);
     if (status != MUONIUM_OK) {
@@ -349,13 +344,27 @@ muonium_status muonium_save_prepare(const muonium_optimizer *optimizer, const ch
                                   : "writer");
     }
     saving s = {.optimizer = optimizer, .progress = progress, .progress_context = progress_context};
-    return save(&s, &(target){.path = path}, writer);
+    muonium_writer *made = NULL;
+    muonium_status status = save(&s, &(target){.path = path}, &made);
+    if (status == MUONIUM_OK) {
+        status = muonium_writer_prepare(made);
+    }
+    if (status != MUONIUM_OK) {
+        muonium_writer_destroy(made);
+        return status;
+    }
+    *writer = made;
+    return MUONIUM_OK;
 }
 
 muonium_status muonium_save(const muonium_optimizer *optimizer, const char *path)
 {
+    if (!optimizer || !path) {
+        return mu_fail(MUONIUM_INVALID, "%s is NULL", optimizer ? "path" : "optimizer");
+    }
+    saving s = {.optimizer = optimizer};
     muonium_writer *writer = NULL;
-    muonium_status status = muonium_save_prepare(optimizer, path, NULL, NULL, &writer);
+    muonium_status status = save(&s, &(target){.path = path}, &writer);
     return finish(status, writer);
 }
 

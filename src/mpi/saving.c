@@ -111,7 +111,9 @@ static muonium_status gather_checksums(saving *s)
     if (status != MUONIUM_OK) {
         return status;
     }
+    mu_fenv environment = mu_fenv_enter();
     visit_segments(s, checksum_segment);
+    mu_fenv_leave(environment);
     status = mu_agree(d, s->status, what);
     s->crc_next = 0;
     size_t most = d->options.chunk_bytes / sizeof *s->crcs;

@@ -101,7 +101,9 @@ muonium_status muonium_set_state(muonium_optimizer *optimizer, size_t parameter,
     };
     status = check_places(p, state, &own, copies);
     if (status == MUONIUM_OK) {
+        mu_fenv environment = mu_fenv_enter();
         status = check_values(p, state->steps, copies);
+        mu_fenv_leave(environment);
     }
     if (status != MUONIUM_OK) {
         return status;
