@@ -33,6 +33,18 @@ bool pairing_seal_of(const muonium_optimizer *optimizer, pairing_seal *seal)
     return muonium_save_to(optimizer, take_seal, seal) != MUONIUM_OK && seal->digits[0] != '\0';
 }
 
+bool pairing_has_seal(const char *params_path, const pairing_seal *seal)
+{
+    muonium_reader *reader = NULL;
+    if (muonium_reader_open(params_path, &reader) != MUONIUM_OK) {
+        return false;
+    }
+    const char *found = muonium_reader_metadata(reader, PAIRING_KEY);
+    bool same = found != NULL && strcmp(found, seal->digits) == 0;
+    muonium_reader_close(reader);
+    return same;
+}
+
 static bool has_seal(const muonium_reader *state, const char *wanted)
 {
     const char *seal = muonium_reader_metadata(state, SEAL_KEY);

@@ -716,6 +716,43 @@ static void test_steps(void **state)
     unlink(stepping.grads[1]);
 }
 
+static int syncs_until_failure;
+
+static int failing_fsync(int file)
+{
+    (void)file;
+    errno = EIO;
+    return syncs_until_failure-- == 0 ? -1 : 0;
+}
+
+/* A sync that fails ends the step with an error, but leaves a pair of files that belong
+ * together: also where the first of them has been replaced already. */
+static void test_failing_syncs(void **state)
+{
+    static content now[2];
+    int failed = 0;
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        write_tensors(stepping.grads[i], 3 + (unsigned)i);
+    }
+    for (int sync = 0, code = EXIT_FAILED; code != EXIT_OK; sync++) {
+        put_pair(stepping.before);
+        stepping.next = 0;
+        syncs_until_failure = sync;
+        mu_file_system.fsync = failing_fsync;
+        code = run_command();
+        mu_file_system.fsync = no_fsync;
+        failed += code == EXIT_FAILED;
+        get_pair(now);
+        assert_true(is_pair(now, stepping.before) || is_pair(now, stepping.after));
+        assert_true(code == EXIT_FAILED || is_pair(now, stepping.after));
+    }
+    assert_int_equal(failed, 5);
+    visit_files(remove_file);
+    unlink(stepping.grads[0]);
+    unlink(stepping.grads[1]);
+}
+
 static int set_up(void **state)
 {
     static const char *const places[] = {"/dev/shm", "/tmp"}; /* memory, if there is any */
@@ -746,6 +783,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_saves),
         cmocka_unit_test(test_steps),
+        cmocka_unit_test(test_failing_syncs),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
