@@ -850,8 +850,8 @@ MUONIUM_API muonium_status muonium_writer_data(muonium_writer *writer, const voi
 /* All of the work of finishing but the renaming, for those who replace several files
  * together: prepare all, then finish all. The temporary file is then on the disk, and so is
  * its name, under which it can be found after a crash. Nothing is visible yet, and what can
- * still fail is next to nothing. MUONIUM_INVALID if data is missing, which may then still be
- * given. */
+ * still fail is next to nothing; if the renaming does, the temporary file stays, and the
+ * message names it. MUONIUM_INVALID if data is missing, which may then still be given. */
 MUONIUM_API muonium_status muonium_writer_prepare(muonium_writer *writer);
 
 /* Complete the file; MUONIUM_INVALID if data is missing, which may then still

@@ -436,11 +436,20 @@ muonium_status mu_atomic_prepare(mu_atomic_file *atomic)
 
 muonium_status mu_atomic_commit(mu_atomic_file *atomic)
 {
-    muonium_status status = atomic->file >= 0 ? sync_data(atomic) : MUONIUM_OK;
+    bool prepared = atomic->file < 0;
+    muonium_status status = prepared ? MUONIUM_OK : sync_data(atomic);
     if (status != MUONIUM_OK) {
         return status;
     }
     if (rename_entry(atomic->directory, atomic->temporary, atomic->base) < 0) {
+        if (prepared) { /* another file may have been replaced that needs this one */
+            int code = errno;
+            mu_quoted path = mu_quote(atomic->path), temporary = mu_quote(atomic->temporary);
+            status = mu_fail(MUONIUM_IO, "cannot rename %s to %s, beside which it stays: %s",
+                             temporary.text, path.text, strerror(code));
+            release(atomic);
+            return status;
+        }
         status = fail_path("rename a temporary file to", atomic->path);
         mu_atomic_abandon(atomic);
         return status;
