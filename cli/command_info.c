@@ -7,6 +7,7 @@
 #include "command.h"
 #include "environment.h"
 #include "json.h"
+#include "text.h"
 
 enum { JSON };
 
@@ -37,7 +38,7 @@ static void print_text(const muonium_cpu_info *cpu)
     }
     if (cpu != NULL) {
         printf("kernels      %s (%s)\n", cpu->isa, cpu->kernel);
-        printf("because      %s\n", cpu->reason);
+        text_line(stdout, "because      %s", cpu->reason);
         printf("cpu has      %s\n", *cpu->features != 0 ? cpu->features : "nothing of use");
     }
     printf("threads      %d\n", muonium_threads());
@@ -54,8 +55,8 @@ static void print_text(const muonium_cpu_info *cpu)
     for (size_t i = 0; i < ENVIRONMENT_VARIABLES; i++) {
         const environment_variable *variable = &environment_variables[i];
         const char *value = getenv(variable->name);
-        printf("  %-20s %-8s %s\n", variable->name, value != NULL ? value : "not set",
-               variable->meaning);
+        text_line(stdout, "  %-20s %-8s %s", variable->name, value != NULL ? value : "not set",
+                  variable->meaning);
     }
 }
 

@@ -7,6 +7,7 @@
 #include "command.h"
 #include "json.h"
 #include "tensors.h"
+#include "text.h"
 #include "units.h"
 
 enum { JSON };
@@ -36,15 +37,16 @@ static void print_state(const muonium_reader *reader, const muonium_checkpoint_i
 {
     static const char group_prefix[] = "muonium.group.";
     const char *key, *value;
-    printf("state of a Muonium optimizer after %llu step%s: %zu parameter%s by Muon, %zu by AdamW; "
-           "saved by version %s in format %u\nchecksums of the header and all %zu tensors are "
-           "right\n",
-           (unsigned long long)info->steps, info->steps == 1 ? "" : "s", info->muon,
-           info->muon == 1 ? "" : "s", info->adam, info->version, info->format, info->tensors);
+    text_line(stdout,
+              "state of a Muonium optimizer after %llu step%s: %zu parameter%s by Muon, %zu by "
+              "AdamW; saved by version %s in format %u",
+              (unsigned long long)info->steps, info->steps == 1 ? "" : "s", info->muon,
+              info->muon == 1 ? "" : "s", info->adam, info->version, info->format);
+    printf("checksums of the header and all %zu tensors are right\n", info->tensors);
     for (size_t i = 0; (key = muonium_reader_metadata_key(reader, i, &value)) != NULL; i++) {
         if (strncmp(key, group_prefix, strlen(group_prefix)) == 0) {
             tensor_text number = tensor_name(key + strlen(group_prefix));
-            printf("group %s: %s\n", number.text, value);
+            text_line(stdout, "group %s: %s", number.text, value);
         }
     }
 }
@@ -55,7 +57,7 @@ static void print_file(const char *path, const muonium_reader *reader,
     const char *key, *value;
     size_t count = muonium_reader_count(reader);
     unit_text size = units_bytes(data_bytes(reader));
-    printf("%s: %zu tensor%s, %s\n", path, count, count == 1 ? "" : "s", size.text);
+    text_line(stdout, "%s: %zu tensor%s, %s", path, count, count == 1 ? "" : "s", size.text);
     if (info != NULL) {
         print_state(reader, info);
     } else {
@@ -64,14 +66,14 @@ static void print_file(const char *path, const muonium_reader *reader,
     for (size_t i = 0; (key = muonium_reader_metadata_key(reader, i, &value)) != NULL; i++) {
         if (info == NULL || !is_own_key(key)) {
             tensor_text name = tensor_name(key), text = tensor_name(value);
-            printf("metadata %s: %s\n", name.text, text.text);
+            text_line(stdout, "metadata %s: %s", name.text, text.text);
         }
     }
     for (size_t i = 0; i < count; i++) {
         const muonium_entry *entry = muonium_reader_entry(reader, i);
         tensor_text name = tensor_name(entry->name), shape = tensor_shape(entry);
         unit_text bytes = units_bytes(entry->bytes);
-        printf("%-48s %-8s %-24s %12s\n", name.text, entry->dtype, shape.text, bytes.text);
+        text_line(stdout, "%-48s %-8s %-24s %12s", name.text, entry->dtype, shape.text, bytes.text);
     }
 }
 

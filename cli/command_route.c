@@ -11,6 +11,7 @@
 #include "json.h"
 #include "optimizer_options.h"
 #include "tensors.h"
+#include "text.h"
 #include "units.h"
 
 enum { JSON = OPTIMIZER_OPTION_COUNT };
@@ -77,7 +78,7 @@ static void count(const route *found, totals *sum)
 
 /* ---- text ---- */
 
-static const char table_format[] = "%-40s %-20s %-6s %-20s %9s %-9s %12s %12s\n";
+static const char table_format[] = "%-40s %-20s %-6s %-20s %9s %-9s %12s %12s";
 
 static void print_route(const route *found)
 {
@@ -95,8 +96,8 @@ static void print_route(const route *found)
         form = choices_form[found->report.form];
         flops = units_flops(found->report.flops);
     }
-    printf(table_format, name.text, shape.text, goes, reason, matrices, form, flops.text,
-           state.text);
+    text_line(stdout, table_format, name.text, shape.text, goes, reason, matrices, form, flops.text,
+              state.text);
 }
 
 static void print_totals(const totals *sum)
@@ -164,8 +165,8 @@ static int route_all(const command *self, const muonium_reader *reader,
         json_object(&writer, NULL);
         json_array(&writer, "tensors");
     } else {
-        printf(table_format, "tensor", "shape", "route", "reason", "matrices", "form", "per step",
-               "state");
+        text_line(stdout, table_format, "tensor", "shape", "route", "reason", "matrices", "form",
+                  "per step", "state");
     }
     for (size_t i = 0; i < muonium_reader_count(reader); i++) {
         route found;

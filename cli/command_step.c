@@ -15,6 +15,7 @@
 #include "optimizer_options.h"
 #include "pairing.h"
 #include "tensors.h"
+#include "text.h"
 
 enum { PARAMS = OPTIMIZER_OPTION_COUNT, GRADS, STATE, OUT, UNPAIRED, JSON };
 
@@ -284,12 +285,12 @@ static int load_state(stepping *s)
     return EXIT_OK;
 }
 
-static muonium_status write_parameters(const stepping *s, muonium_writer *writer)
+static muonium_status write_parameters(const stepping *s, const pairing_seal *seal,
+                                       muonium_writer *writer)
 {
-    pairing_seal seal;
     muonium_status status = tensors_describe(s->params, PAIRING_KEY, writer);
-    if (status == MUONIUM_OK && pairing_seal_of(s->optimizer, &seal)) {
-        status = muonium_writer_add_metadata(writer, PAIRING_KEY, seal.digits);
+    if (status == MUONIUM_OK && seal->digits[0] != '\0') {
+        status = muonium_writer_add_metadata(writer, PAIRING_KEY, seal->digits);
     }
     if (status == MUONIUM_OK) {
         status = muonium_writer_begin(writer, s->out_path);
@@ -299,34 +300,47 @@ static muonium_status write_parameters(const stepping *s, muonium_writer *writer
         status = s->data[i] != NULL ? muonium_writer_data(writer, s->data[i], (size_t)entry->bytes)
                                     : tensor_copy(s->params, entry, writer);
     }
-    return status == MUONIUM_OK ? muonium_writer_prepare(writer) : status;
+    return status;
+}
+
+/* Put both in place. False, and what went wrong, on failure; *replaced tells whether the
+ * parameters are in place then. */
+static bool finish_files(const stepping *s, const pairing_seal *seal, muonium_writer *params,
+                         muonium_writer *state, bool *replaced, problem *what)
+{
+    bool done = muonium_writer_finish(params) == MUONIUM_OK ||
+                problem_set(what, "%s", muonium_last_error());
+    /* It may have failed after the replacement, and then the state follows all the same. */
+    *replaced = done || pairing_has_seal(s->out_path, seal);
+    if (*replaced && muonium_writer_finish(state) != MUONIUM_OK) {
+        return problem_set(what, "%s", muonium_last_error());
+    }
+    return done;
 }
 
 static int write_files(const stepping *s)
 {
     muonium_writer *state = NULL, *params = NULL;
+    pairing_seal seal;
+    problem what;
     bool replaced = false;
+    pairing_seal_of(s->optimizer, &seal);
     muonium_status status = muonium_writer_create(&params);
     if (status == MUONIUM_OK) {
-        status = write_parameters(s, params);
+        status = write_parameters(s, &seal, params);
     }
     if (status == MUONIUM_OK) {
         status = muonium_save_prepare(s->optimizer, s->state_path, NULL, NULL, &state);
     }
-    if (status == MUONIUM_OK) {
-        status = muonium_writer_finish(params);
-        replaced = status == MUONIUM_OK;
-    }
-    if (status == MUONIUM_OK) {
-        status = muonium_writer_finish(state);
-    }
+    bool done = status == MUONIUM_OK ? finish_files(s, &seal, params, state, &replaced, &what)
+                                     : problem_set(&what, "%s", muonium_last_error());
     muonium_writer_destroy(params);
     muonium_writer_destroy(state);
-    if (status == MUONIUM_OK) {
+    if (done) {
         return EXIT_OK;
     }
-    return message_failed(s->self->name, "%s%s%s%s", muonium_last_error(),
-                          replaced ? "; but '" : "", replaced ? s->out_path : "",
+    return message_failed(s->self->name, "%s%s%s%s", what.text, replaced ? "; but '" : "",
+                          replaced ? s->out_path : "",
                           replaced ? "' has been replaced: do not repeat the step with it" : "");
 }
 
@@ -375,11 +389,12 @@ static int report(const stepping *s, bool as_json)
         return EXIT_OK;
     }
     for (size_t i = 0; i < s->note_count; i++) {
-        printf("note: %s\n", s->notes[i]);
+        text_line(stdout, "note: %s", s->notes[i]);
     }
-    printf("step %llu: %zu tensor%s by Muon, %zu by AdamW, %zu unchanged\nwrote %s and %s%s\n",
-           (unsigned long long)counters.steps, muon, muon == 1 ? "" : "s", adam, held, s->out_path,
-           s->state == NULL ? "the new state " : "", s->state_path);
+    printf("step %llu: %zu tensor%s by Muon, %zu by AdamW, %zu unchanged\n",
+           (unsigned long long)counters.steps, muon, muon == 1 ? "" : "s", adam, held);
+    text_line(stdout, "wrote %s and %s%s", s->out_path, s->state == NULL ? "the new state " : "",
+              s->state_path);
     return EXIT_OK;
 }
 

@@ -116,7 +116,7 @@ static bool directory_of(const char *path, char directory[PATH_MAX])
 }
 
 /* Create a file of a name not in use in `directory`; -1 with errno on failure. */
-static int create_beside(const char *directory, char name[PATH_MAX])
+static int create_beside(const char *directory, char name[PATH_MAX], mode_t mode)
 {
     for (unsigned attempt = 0; attempt < 1000; attempt++) {
         int length =
@@ -125,7 +125,7 @@ static int create_beside(const char *directory, char name[PATH_MAX])
             errno = ENAMETOOLONG;
             return -1;
         }
-        int file = open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        int file = open(name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
         if (file >= 0 || errno != EEXIST) {
             return file;
         }
@@ -133,10 +133,26 @@ static int create_beside(const char *directory, char name[PATH_MAX])
     return -1;
 }
 
+/* The permissions of the file that is replaced, but for those that belong to its owner:
+ * setuid and setgid would lend our identity, and what its group may do, another group may
+ * only if everyone may. */
+static bool copy_permissions(int file, const struct stat *old)
+{
+    struct stat own;
+    if (fstat(file, &own) != 0) {
+        return false;
+    }
+    mode_t mode = old->st_mode & 0777;
+    if (own.st_gid != old->st_gid) {
+        mode &= (mode << 3 & 070) | 0707;
+    }
+    return fchmod(file, mode) == 0;
+}
+
 /* Write and synchronise; closes `file` in every case. */
 static bool fill(int file, const struct stat *old, const file_piece *pieces, size_t count)
 {
-    bool good = old == NULL || fchmod(file, old->st_mode & 07777) == 0;
+    bool good = old == NULL || copy_permissions(file, old);
     for (size_t i = 0; good && i < count; i++) {
         good = write_all(file, pieces[i].data, pieces[i].size);
     }
@@ -166,7 +182,7 @@ static bool replace_resolved(const char *path, const char *target, const struct 
     if (!directory_of(target, directory)) {
         return problem_set(what, "cannot write '%s': %s", path, strerror(errno));
     }
-    int file = create_beside(directory, temporary);
+    int file = create_beside(directory, temporary, old != NULL ? 0600 : 0666);
     if (file < 0) {
         return problem_set(what, "cannot write '%s': no file can be created in '%s': %s", path,
                            *directory != 0 ? directory : ".", strerror(errno));

@@ -26,10 +26,10 @@ static void print_string(FILE *out, const char *text)
         }
         if (code == '"' || code == '\\') {
             fprintf(out, "\\%c", (int)code);
-        } else if (code < 0x20) {
-            fprintf(out, "\\u%04x", (unsigned)code);
         } else if (code == 0xFFFD) {
-            fputs("\xEF\xBF\xBD", out); /* the bytes themselves may be malformed */
+            fputs("\xEF\xBF\xBD", out);    /* the bytes themselves may be malformed */
+        } else if (!text_is_shown(code)) { /* none of these is beyond U+FFFF */
+            fprintf(out, "\\u%04x", (unsigned)code);
         } else {
             fprintf(out, "%.*s", (int)(next - start), start);
         }

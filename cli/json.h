@@ -2,7 +2,8 @@
  * json.h: writes JSON to a stream, laid out for people: one member per line at
  * the outer two levels, the rest in one line. Numbers have 17 significant
  * digits, so that reading them back gives the same double; NaN and infinities,
- * which JSON lacks, become null.
+ * which JSON lacks, become null. Characters that may not be shown on a terminal are written
+ * as \uXXXX, and bytes that are not UTF-8 as U+FFFD: the output is always valid.
  *
  * A key is NULL for the elements of an array and for the outermost value.
  */

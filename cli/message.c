@@ -6,12 +6,13 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "text.h"
+
 static void print_prefixed(const char *command, const char *format, va_list arguments)
 {
     fflush(stdout); /* so that the message follows what was printed before it */
     fprintf(stderr, "muonium%s%s: ", command != NULL ? " " : "", command != NULL ? command : "");
-    vfprintf(stderr, format, arguments);
-    fputc('\n', stderr);
+    text_vline(stderr, format, arguments);
 }
 
 int message_failed(const char *command, const char *format, ...)

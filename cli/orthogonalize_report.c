@@ -7,6 +7,7 @@
 
 #include "choices.h"
 #include "json.h"
+#include "text.h"
 #include "units.h"
 
 enum { LISTED_MOST = 16 }; /* more matrices are summarised */
@@ -127,10 +128,10 @@ void orthogonalize_report_print(const orthogonalize_report *report)
 {
     char shape[256];
     npy_format_shape(report->array, shape, sizeof shape);
-    printf("%s: %s %s%s\n", report->in, npy_dtype_name(report->array->dtype), shape,
-           report->array->fortran_order ? ", Fortran order" : "");
+    text_line(stdout, "%s: %s %s%s", report->in, npy_dtype_name(report->array->dtype), shape,
+              report->array->fortran_order ? ", Fortran order" : "");
     orthogonalize_report_print_result(report);
-    printf("wrote %s\n", report->out);
+    text_line(stdout, "wrote %s", report->out);
 }
 
 static void write_plan(json *writer, const muonium_plan_info *plan)

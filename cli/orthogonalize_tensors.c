@@ -9,6 +9,7 @@
 #include "orthogonalize_report.h"
 #include "pairing.h"
 #include "tensors.h"
+#include "text.h"
 
 muonium_status orthogonalize_view(muonium_shape shape, const muonium_plan_options *chosen,
                                   const muonium_view *view, muonium_plan_info *info,
@@ -143,7 +144,7 @@ static void tell(const run *r, bool as_json)
             json_object_end(&writer);
         } else {
             tensor_text name = tensor_name(of->entry->name), shape = tensor_shape(of->entry);
-            printf("%s: %s %s\n", name.text, of->entry->dtype, shape.text);
+            text_line(stdout, "%s: %s %s", name.text, of->entry->dtype, shape.text);
             orthogonalize_report_print_result(&report);
         }
     }
@@ -153,8 +154,8 @@ static void tell(const run *r, bool as_json)
         json_integer(&writer, "copied", (long long)copied);
         json_object_end(&writer);
     } else {
-        printf("%zu matrices orthogonalised, %zu tensors copied\nwrote %s\n", matrices, copied,
-               r->out);
+        printf("%zu matrices orthogonalised, %zu tensors copied\n", matrices, copied);
+        text_line(stdout, "wrote %s", r->out);
     }
 }
 

@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #define SEAL_KEY "muonium.header_crc32c" /* of a state, in every version of its format */
 
@@ -31,6 +33,18 @@ bool pairing_seal_of(const muonium_optimizer *optimizer, pairing_seal *seal)
     return muonium_save_to(optimizer, take_seal, seal) != MUONIUM_OK && seal->digits[0] != '\0';
 }
 
+bool pairing_has_seal(const char *params_path, const pairing_seal *seal)
+{
+    muonium_reader *reader = NULL;
+    if (muonium_reader_open(params_path, &reader) != MUONIUM_OK) {
+        return false;
+    }
+    const char *found = muonium_reader_metadata(reader, PAIRING_KEY);
+    bool same = found != NULL && strcmp(found, seal->digits) == 0;
+    muonium_reader_close(reader);
+    return same;
+}
+
 static bool has_seal(const muonium_reader *state, const char *wanted)
 {
     const char *seal = muonium_reader_metadata(state, SEAL_KEY);
@@ -43,10 +57,15 @@ bool pairing_is_right(const muonium_reader *params, const muonium_reader *state)
     return wanted == NULL || has_seal(state, wanted);
 }
 
-/* Whether a file is the state with this seal, whole. */
+/* Whether a file is the state with this seal, whole, and ours: in a directory that others
+ * write to, one of theirs or a link could have the name. */
 static bool is_state(const char *path, const char *wanted)
 {
     muonium_reader *reader;
+    struct stat status;
+    if (lstat(path, &status) != 0 || !S_ISREG(status.st_mode) || status.st_uid != geteuid()) {
+        return false;
+    }
     if (muonium_reader_open(path, &reader) != MUONIUM_OK) {
         return false;
     }

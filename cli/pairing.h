@@ -23,6 +23,9 @@ typedef struct pairing_seal {
 
 bool pairing_seal_of(const muonium_optimizer *optimizer, pairing_seal *seal);
 
+/* Whether the file at a path are parameters that belong to the state of this checksum. */
+bool pairing_has_seal(const char *params_path, const pairing_seal *seal);
+
 /* Whether the parameters do not belong to another state than this, which is NULL if there is
  * none. Parameters that no step has written belong to any. */
 bool pairing_is_right(const muonium_reader *params, const muonium_reader *state);

@@ -18,12 +18,11 @@ tensor_text tensor_name(const char *name)
         const char *start = name;
         uint32_t code = text_next(&name);
         size_t length = (size_t)(name - start);
-        bool shown = code >= 0x20 && !(code >= 0x7f && code < 0xa0) && code != 0xfffd;
         if (used + length + sizeof "..." > sizeof result.text) {
             memcpy(result.text + used, "...", sizeof "...");
             return result;
         }
-        if (shown) {
+        if (text_is_shown(code)) {
             memcpy(result.text + used, start, length);
             used += length;
         } else {

@@ -16,7 +16,7 @@ typedef struct tensor_text {
     char text[160];
 } tensor_text;
 
-/* A name with control characters as '?', cut with dots if it is long. */
+/* A name with what may not be shown as '?', cut with dots if it is long. */
 tensor_text tensor_name(const char *name);
 
 /* A shape as "3 x 4"; "scalar" without dimensions. */

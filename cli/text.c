@@ -1,9 +1,9 @@
 /*
- * text.c: UTF-8 decoding that never fails, and "did you mean".
+ * text.c: UTF-8 decoding that never fails, lines for a terminal, and "did you mean".
  */
 #include "text.h"
 
-#include <stdbool.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define REPLACEMENT 0xFFFDu
@@ -38,6 +38,42 @@ uint32_t text_next(const char **cursor)
     }
     *cursor += 1;
     return REPLACEMENT;
+}
+
+bool text_is_shown(uint32_t code)
+{
+    bool control = code < 0x20 || (code >= 0x7F && code < 0xA0);
+    bool separator = code == 0x2028 || code == 0x2029;
+    bool bidirectional = code == 0x061C || code == 0x200E || code == 0x200F ||
+                         (code >= 0x202A && code <= 0x202E) || (code >= 0x2066 && code <= 0x2069);
+    return !control && !separator && !bidirectional && code != REPLACEMENT;
+}
+
+void text_vline(FILE *out, const char *format, va_list arguments)
+{
+    char *line = NULL;
+    if (vasprintf(&line, format, arguments) < 0) {
+        fputs("(no memory to print this line)\n", out);
+        return;
+    }
+    for (const char *next = line; *next != 0;) {
+        const char *start = next;
+        if (text_is_shown(text_next(&next))) {
+            fwrite(start, 1, (size_t)(next - start), out);
+        } else {
+            fputc('?', out);
+        }
+    }
+    fputc('\n', out);
+    free(line);
+}
+
+void text_line(FILE *out, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    text_vline(out, format, arguments);
+    va_end(arguments);
 }
 
 static size_t smaller(size_t a, size_t b)

@@ -59,6 +59,13 @@ foreach(source ${test_programs})
     if(mentions_kernels)
         target_sources(${name} PRIVATE $<TARGET_OBJECTS:muonium-test-kernels>)
     endif()
+    # One that runs commands in its own process, so that their system calls can be recorded.
+    file(STRINGS ${source} mentions_commands LIMIT_COUNT 1 REGEX "\"command.h\"")
+    if(mentions_commands)
+        target_sources(${name} PRIVATE cli/choices.c cli/command_step.c cli/json.c cli/message.c
+            cli/optimizer_options.c cli/options.c cli/pairing.c cli/tensors.c cli/text.c)
+        target_include_directories(${name} PRIVATE cli)
+    endif()
     # A program that starts threads or chooses their number is worth running under
     # the thread sanitizer, which is too slow for the others.
     file(STRINGS ${source} mentions_threads LIMIT_COUNT 1

@@ -90,7 +90,10 @@ typedef enum muonium_status {
 MUONIUM_API const char *muonium_status_name(muonium_status status);
 
 /* The message of the last call in this thread that failed; "" if none has. It
- * stays valid until the next failing call in the same thread. */
+ * stays valid until the next failing call in the same thread. It is one line of
+ * valid UTF-8 that can be shown on a terminal: of names and paths in it, control
+ * characters, line separators, bidirectional controls and bytes that are not
+ * UTF-8 are replaced by '?'. */
 MUONIUM_API const char *muonium_last_error(void);
 
 /* ---------------------------------------------------------------- memory -- */
@@ -437,7 +440,7 @@ typedef enum muonium_layout {
 } muonium_layout;
 
 /* Called with one line of text, without a newline, from the thread that calls the
- * library. */
+ * library. It can be shown on a terminal, as a message of muonium_last_error can. */
 typedef void muonium_log(void *context, const char *line);
 
 typedef struct muonium_options {
@@ -533,7 +536,7 @@ MUONIUM_API const char *muonium_recipe_name(int index);
 
 /* A parameter: what a caller fills in to add one. Fields left 0 mean the usual. */
 typedef struct muonium_tensor {
-    const char *name;    /* unique in the optimizer; copied. NULL: "parameter <index>" */
+    const char *name; /* unique in the optimizer, valid UTF-8; copied. NULL: "parameter <index>" */
     muonium_dtype dtype; /* MUONIUM_F32, MUONIUM_BF16 or MUONIUM_F16 */
     size_t ndim;         /* 0 for a scalar */
     size_t shape[MUONIUM_MAX_DIMS];
@@ -732,7 +735,9 @@ MUONIUM_API muonium_status muonium_state_of(const muonium_optimizer *optimizer, 
 
 /* Set it from copies elsewhere. An array left NULL starts again: zero, or a master copy
  * taken from the parameter by the next step. An array that the parameter has no place
- * for, or another size or type, is an error. */
+ * for, or another size or type, is an error. So is a state that muonium_load would refuse:
+ * more than 2^53 steps, NaN or infinity unless the parameter's policy is to propagate them
+ * (MUONIUM_NON_FINITE; an infinite exp_avg_sq is allowed), a negative mean of squares. */
 MUONIUM_API muonium_status muonium_set_state(muonium_optimizer *optimizer, size_t parameter,
                                              const muonium_state *state);
 
@@ -838,7 +843,9 @@ MUONIUM_API muonium_status muonium_writer_add(muonium_writer *writer, const char
  * <path>.tmp-<process>-<number>, that muonium_writer_finish renames once all of
  * it is on the disk. At every instant the path holds the old file or the new
  * one, whole. A path that exists must be a regular file and keeps its
- * permissions; a symbolic link stays, and what it points to is replaced. */
+ * permissions but for setuid and setgid, and, where the writer's group is
+ * another, what that group may do more than everyone; a symbolic link stays,
+ * and what it points to is replaced. */
 MUONIUM_API muonium_status muonium_writer_begin(muonium_writer *writer, const char *path);
 
 /* Begin writing to a function instead, which takes the bytes in order and
@@ -854,8 +861,10 @@ MUONIUM_API muonium_status muonium_writer_data(muonium_writer *writer, const voi
                                                size_t bytes);
 
 /* All of the work of finishing but the renaming, for those who replace several files
- * together: prepare all, then finish all. Nothing is visible yet, and what can still fail
- * is next to nothing. MUONIUM_INVALID if data is missing, which may then still be given. */
+ * together: prepare all, then finish all. The temporary file is then on the disk, and so is
+ * its name, under which it can be found after a crash. Nothing is visible yet, and what can
+ * still fail is next to nothing; if the renaming does, the temporary file stays, and the
+ * message names it. MUONIUM_INVALID if data is missing, which may then still be given. */
 MUONIUM_API muonium_status muonium_writer_prepare(muonium_writer *writer);
 
 /* Complete the file; MUONIUM_INVALID if data is missing, which may then still
@@ -888,7 +897,12 @@ MUONIUM_API void muonium_writer_destroy(muonium_writer *writer);
 typedef void muonium_progress(void *context, uint64_t done, uint64_t total);
 
 /* Save to a path, which at every instant holds the old file or the new one, whole: see
- * muonium_writer_begin. Needs no memory beyond that for the header. */
+ * muonium_writer_begin. Needs no memory beyond that for the header.
+ *
+ * What can be saved can be loaded: a state that muonium_load would refuse under the same
+ * options is an error here too, which names the parameter and the element, and the old file
+ * stays. No step leaves such a state behind; a caller that writes where muonium_state_of
+ * points, or weights that were not finite, may. */
 MUONIUM_API muonium_status muonium_save(const muonium_optimizer *optimizer, const char *path);
 
 /* Save to a function that takes the bytes in order and returns false if it cannot, so that
@@ -909,9 +923,10 @@ MUONIUM_API muonium_status muonium_save_prepare(const muonium_optimizer *optimiz
  * parameters, by name, in any order; a file of another model fails with the first
  * differences. Everything is read and checked before the first byte of the optimizer
  * changes, so any failure leaves it as it was; that takes memory for the state a second
- * time. Checked are all checksums, shapes, routes and values: NaN and infinity are
- * MUONIUM_NON_FINITE unless the parameter's policy is MUONIUM_NONFINITE_PROPAGATE (an
- * infinite second moment, which huge gradients make, is allowed). Momentum is converted
+ * time. Checked are all checksums, shapes, routes, counts of steps (at most 2^53) and
+ * values: NaN and infinity are MUONIUM_NON_FINITE unless the parameter's policy is
+ * MUONIUM_NONFINITE_PROPAGATE (an infinite second moment, which huge gradients make, is
+ * allowed); a mean of squares is not negative. Momentum is converted
  * between the sum convention and the others by the factor 1 - mu of the save, and
  * between f32 and bf16. */
 MUONIUM_API muonium_status muonium_load(muonium_optimizer *optimizer, const char *path);

@@ -8,6 +8,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "checkpoint/file.h"
@@ -245,6 +246,95 @@ static void test_save_and_replace(void **state)
     assert_int_equal(mode_of(path), 0604);
     assert_int_equal(files_in_directory(), 1);
     assert_int_equal(fault.open_files, 0);
+}
+
+/* Permissions are copied; the bits that lend an identity are not. */
+static void test_permissions(void **state)
+{
+    static const mode_t modes[] = {0644, 0600, 0755, 0444, 06755, 04711, 02770, 01666, 07777};
+    (void)state;
+    for (size_t i = 0; i < sizeof modes / sizeof modes[0]; i++) {
+        assert_ok(save(path, 1));
+        assert_int_equal(chmod(path, modes[i]), 0);
+        mode_t mask = umask(077); /* for new files alone */
+        assert_ok(save(path, 2));
+        umask(mask);
+        assert_int_equal(content_of(path), 2);
+        assert_int_equal(mode_of(path), modes[i] & 0777);
+        assert_int_equal(unlink(path), 0);
+    }
+}
+
+static void own(const char *what, unsigned user, unsigned group, mode_t mode)
+{
+    assert_int_equal(chown(what, user, group), 0);
+    assert_int_equal(chmod(what, mode), 0); /* after chown, which clears setuid */
+}
+
+/* Over a file of another owner. Only root can arrange that. */
+static void test_other_owners(void **state)
+{
+    enum { NOBODY = 65534 };
+    struct stat status;
+    (void)state;
+    if (geteuid() != 0) {
+        print_message("files of other owners: skipped, since this is not root\n");
+        skip();
+    }
+    assert_ok(save(path, 1));
+    own(path, NOBODY, NOBODY, 06750);
+    assert_ok(save(path, 2)); /* by root: no program of root's now, nor for its group */
+    assert_int_equal(stat(path, &status), 0);
+    assert_int_equal(status.st_uid, 0);
+    assert_int_equal(status.st_mode & 07777, 0700);
+
+    own(path, 0, 0, 06755);
+    assert_int_equal(chown(directory, NOBODY, NOBODY), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        bool done = setgid(NOBODY) == 0 && setuid(NOBODY) == 0 && save(path, 3) == MUONIUM_OK;
+        _exit(done ? 0 : 1);
+    }
+    int result = -1;
+    assert_int_equal(waitpid(child, &result, 0), child);
+    assert_int_equal(result, 0);
+    assert_int_equal(stat(path, &status), 0);
+    assert_int_equal(status.st_uid, NOBODY);
+    assert_int_equal(status.st_mode & 07777, 0755);
+    assert_int_equal(content_of(path), 3);
+}
+
+/* A link that waits under the temporary's name is neither followed nor removed. */
+static void test_link_in_place_of_the_temporary(void **state)
+{
+    char victim[256], trap[256], text[16] = "";
+    (void)state;
+    snprintf(victim, sizeof victim, "%s/victim", directory);
+    for (int exists = 0; exists < 2; exists++) {
+        for (int i = 0; i < 5; i++) {
+            snprintf(trap, sizeof trap, "%s.tmp-%ld-%d", path, (long)getpid(), i);
+            assert_int_equal(symlink("victim", trap), 0);
+        }
+        if (exists) {
+            FILE *file = fopen(victim, "w");
+            assert_non_null(file);
+            fputs("precious", file);
+            fclose(file);
+        }
+        assert_ok(save(path, 4));
+        assert_int_equal(content_of(path), 4);
+        assert_int_equal(access(victim, F_OK) == 0, exists);
+        assert_int_equal(files_in_directory(), 6 + exists);
+        for (int i = 0; i < 5; i++) {
+            snprintf(trap, sizeof trap, "%s.tmp-%ld-%d", path, (long)getpid(), i);
+            assert_int_equal(unlink(trap), 0);
+        }
+    }
+    FILE *file = fopen(victim, "r");
+    assert_non_null(file);
+    assert_non_null(fgets(text, sizeof text, file));
+    fclose(file);
+    assert_string_equal(text, "precious");
 }
 
 /* The data is on the disk before the name points to it, then the name. */
@@ -603,6 +693,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         WITH_DIRECTORY(test_save_and_replace),
+        WITH_DIRECTORY(test_permissions),
+        WITH_DIRECTORY(test_other_owners),
+        WITH_DIRECTORY(test_link_in_place_of_the_temporary),
         WITH_DIRECTORY(test_order_of_syncs),
         WITH_DIRECTORY(test_old_file_stays_until_the_end),
         WITH_DIRECTORY(test_change_of_directory),

@@ -57,6 +57,7 @@ def test_another_number_of_ranks_resumes(implementation, tmp_path):
     for ranks in (1, 4):
         run_cases(implementation, ranks, path, "resume3")
     run_cases(implementation, 2, path, "save", "resume2")
+    run_cases(implementation, 3, tmp_path / "unsound.safetensors", "unsound")
     for shape in ("wide", "tall"):
         run_cases(implementation, 3, path, f"save-{shape}")
         run_cases(implementation, 2, path, f"resume-{shape}3")

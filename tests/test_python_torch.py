@@ -418,13 +418,19 @@ def test_state_that_does_not_fit_changes_nothing():
             (lambda s: s["state"][index].pop("momentum_buffer"), "blocks.0.up.weight"),
             (lambda s: s["state"][index].update(momentum_buffer=torch.zeros(3, 3)), "shape"),
             (lambda s: s["state"][index].update(exp_avg=torch.zeros(64, 32)), "no exp_avg"),
+            (lambda s: s["state"][index]["momentum_buffer"][3].fill_(float("nan")),
+             "momentum of \"blocks.0.up.weight\" is nan at element 96"),
+            (lambda s: s["state"][index].update(step=torch.tensor(2.0 ** 60)), "step of blocks.0.up"),
+            (lambda s: s["state"][index].update(step=2 ** 64 + 5), "step of blocks.0.up"),
+            (lambda s: s["state"][index].update(step=float("nan")), "step of blocks.0.up"),
+            (lambda s: s["state"][index].update(step=-1), "step of blocks.0.up"),
             (lambda s: s["param_groups"][0]["params"].pop(), "size of optimizer's group"),
             (lambda s: s["param_groups"].append({}), "number"),
             (lambda s: s["param_groups"][0].update(lr=-1.0), "lr"),
             (lambda s: s["param_groups"][0].update(algo="adamuon"), "adamuon")]:
         bad = copy.deepcopy(good)
         spoil(bad)
-        with pytest.raises(ValueError, match=part):
+        with pytest.raises((ValueError, muonium.NonFiniteError), match=part):
             optimizer.load_state_dict(bad)
     other = copy.deepcopy(model)
     twin = Muon(other.named_parameters())

@@ -87,12 +87,83 @@ static void test_quotes(void **state)
     }
 }
 
+/* What may not be shown: C0, DEL, C1, bidirectional controls, separators, no UTF-8. */
+static const char *const hidden[] = {
+    "\x01",         "\x1b",         "\n",           "\r",           "\t",           "\x7f",
+    "\xc2\x80",     "\xc2\x9b",     "\xc2\x9f",     "\xd8\x9c",     "\xe2\x80\x8e", "\xe2\x80\x8f",
+    "\xe2\x80\xa8", "\xe2\x80\xa9", "\xe2\x80\xaa", "\xe2\x80\xab", "\xe2\x80\xac", "\xe2\x80\xad",
+    "\xe2\x80\xae", "\xe2\x81\xa6", "\xe2\x81\xa7", "\xe2\x81\xa8", "\xe2\x81\xa9", "\xff",
+};
+
+/* The neighbours of those, and what else may be shown. */
+static const char shown[] =
+    " ~\xc2\xa0\xd8\x9b\xe2\x80\x8d\xe2\x80\x90\xe2\x80\xa7\xe2\x80\xaf\xe2\x81"
+    "\xa5\xe2\x81\xaa\xef\xbf\xbd\xf0\x9f\x98\x80";
+
+static void test_cleaning(void **state)
+{
+    char text[64];
+    (void)state;
+    strcpy(text, shown);
+    mu_clean(text);
+    assert_string_equal(text, shown);
+    strcpy(text, "");
+    mu_clean(text);
+    assert_string_equal(text, "");
+    for (size_t i = 0; i < sizeof hidden / sizeof hidden[0]; i++) {
+        snprintf(text, sizeof text, "a%sb%s", hidden[i], hidden[i]);
+        mu_clean(text);
+        assert_string_equal(text, "a?b?");
+        snprintf(text, sizeof text, "\"a?b\"");
+        char name[16];
+        snprintf(name, sizeof name, "a%sb", hidden[i]);
+        assert_string_equal(mu_quote(name).text, text);
+    }
+}
+
+static void keep_line(void *context, const char *line)
+{
+    snprintf(context, 256, "%s", line);
+}
+
+/* Messages and lines of the log, wherever a name gets into them. */
+static void test_messages(void **state)
+{
+    static const char file[] = "/nowhere/\x1b[2J\xe2\x80\xae\n";
+    char line[256] = "";
+    float data[4] = {0};
+    muonium_options options;
+    muonium_optimizer *optimizer;
+    muonium_reader *reader;
+    (void)state;
+    assert_ok(muonium_options_init(&options, NULL));
+    options.log = keep_line;
+    options.log_context = line;
+    options.patterns = (const char *const[]){"w\x1b*"};
+    options.pattern_count = 1;
+    assert_ok(muonium_create(&options, &optimizer));
+    muonium_tensor tensor = {.name = "w\x1b\xc2\x9b\n", .ndim = 2, .shape = {2, 2}, .data = data};
+    assert_ok(muonium_add(optimizer, &tensor, NULL));
+    assert_status_message(muonium_add(optimizer, &tensor, NULL), MUONIUM_INVALID,
+                          "the name w??? is taken");
+    assert_status_message(muonium_find(optimizer, "\xe2\x81\xa6v", &(size_t){0}), MUONIUM_INVALID,
+                          "no parameter is named ?v (");
+    assert_status_message(muonium_reader_open(file, &reader), MUONIUM_IO, "/nowhere/?[2J??");
+    tensor.name = "bad\xc3(";
+    assert_status_message(muonium_add(optimizer, &tensor, NULL), MUONIUM_INVALID,
+                          "the name bad?( is not valid UTF-8");
+    assert_ok(muonium_set_grad(optimizer, 0, (float[4]){1, 2, 3, 4}));
+    assert_ok(muonium_step(optimizer));
+    assert_non_null(strstr(line, "name_pattern:w?*"));
+    muonium_destroy(optimizer);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_growth),
-        cmocka_unit_test(test_utf8),
-        cmocka_unit_test(test_quotes),
+        cmocka_unit_test(test_growth),   cmocka_unit_test(test_utf8),
+        cmocka_unit_test(test_quotes),   cmocka_unit_test(test_cleaning),
+        cmocka_unit_test(test_messages),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

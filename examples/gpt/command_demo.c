@@ -14,6 +14,7 @@
 #include "progress.h"
 #include "report.h"
 #include "settings.h"
+#include "text.h"
 
 enum {
     STEPS,
@@ -406,7 +407,8 @@ static int finish(demo *d)
     gpt_report_table(stdout, &d->trainer);
     const int sampled = print_samples(d);
     if (code == EXIT_OK) {
-        printf("\nThe loss curves are in %s.\n", d->value[PLOT].text);
+        printf("\n");
+        text_line(stdout, "The loss curves are in %s.", d->value[PLOT].text);
     }
     return code == EXIT_OK ? sampled : code;
 }

@@ -43,8 +43,8 @@ void gpt_report_start(FILE *out, const gpt_trainer *trainer, const char *text)
     fprintf(out, "A GPT of %zu layer%s, width %zu, context %zu: %s weights.\n", shape->layers,
             shape->layers == 1 ? "" : "s", shape->width, shape->context,
             grouped(weights, gpt_weight_count(*shape)));
-    fprintf(out, "Text: %s, %s characters, the last tenth for validation.\n", text,
-            grouped(bytes, (double)trainer->corpus->count));
+    text_line(out, "Text: %s, %s characters, the last tenth for validation.", text,
+              grouped(bytes, (double)trainer->corpus->count));
     fprintf(out, "%zu steps of %zu x %zu characters, %d thread%s;", settings->steps,
             settings->sequences, shape->context, muonium_threads(),
             muonium_threads() == 1 ? "" : "s");
@@ -287,10 +287,10 @@ static void print_safely(FILE *out, const char *text)
         if (code == '\n' || (code == ' ' && column == 0)) {
             continue;
         }
-        if (code < 0x20 || (code >= 0x7F && code < 0xA0) || code == 0xFFFD) {
-            fputc('?', out);
-        } else {
+        if (text_is_shown(code)) {
             fwrite(start, 1, (size_t)(next - start), out);
+        } else {
+            fputc('?', out);
         }
     }
     fputc('\n', out);

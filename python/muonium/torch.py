@@ -407,7 +407,10 @@ class _Link:
 
     def set_state(self, number, entry):
         own, name = self.handle.state(number), self.names[number]
-        state = State(steps=int(float(entry.get("step", 1))), elements=own.elements,
+        steps = float(entry.get("step", 1))
+        if not 0 <= steps <= 2 ** 53:  # what ctypes would wrap around to might look sane
+            raise ValueError(f"step of {name} is {steps}: use a count from 0 to 2**53")
+        state = State(steps=int(steps), elements=own.elements,
                       rows=own.rows, momentum_dtype=own.momentum_dtype)
         needed = ["momentum_buffer"] if own.momentum else ["exp_avg", "exp_avg_sq"]
         if any(not isinstance(entry.get(key), torch.Tensor) for key in needed):

@@ -29,8 +29,30 @@
 
 /* Record the message of this thread and return `status`, so that a check reads
  *     if (steps < 1) return mu_fail(MUONIUM_INVALID, "steps is %d: ...", steps);
- * Numbers are formatted independently of the locale. */
+ * Numbers are formatted independently of the locale. The message may contain text from
+ * outside, such as names and paths: see mu_clean. */
 MU_SHARED muonium_status mu_fail(muonium_status status, const char *format, ...) MU_PRINTF(2, 3);
+
+/* ---- utf8.c: UTF-8, and text from outside made fit to be shown ---- */
+
+/* Length of the UTF-8 sequence that begins at `bytes`, of which `available`
+ * (at least 1) exist; 0 if it is none: cut short, overlong, a surrogate or
+ * beyond U+10FFFF. */
+size_t mu_utf8_length(const char *bytes, size_t available);
+bool mu_utf8_valid(const char *string);
+
+/* Replace by '?', in place, what could speak to a terminal, break a line or reorder it:
+ * control characters (C0, DEL and C1), line and paragraph separators, bidirectional
+ * controls, and bytes that are not UTF-8. */
+void mu_clean(char *text);
+
+/* A name in double quotes for a message, cleaned as above, and cut if it is long so that
+ * a hostile one cannot push out the rest of the message. */
+typedef struct mu_quoted {
+    char text[128];
+} mu_quoted;
+
+MU_SHARED mu_quoted mu_quote(const char *name);
 
 /* ---- hash.c: a number for a text, by FNV-1a ---- */
 

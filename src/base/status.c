@@ -66,6 +66,7 @@ muonium_status mu_fail(muonium_status status, const char *format, ...)
     } else if ((size_t)length >= sizeof message) {
         mark_as_cut(message);
     }
+    mu_clean(message); /* names and paths come from anywhere */
     memcpy(last_error, message, strlen(message) + 1);
     errno = saved_errno;
     return status;

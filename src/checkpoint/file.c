@@ -278,8 +278,25 @@ static muonium_status open_directory(mu_atomic_file *atomic)
     return status;
 }
 
-/* Create the temporary with a name that no other writer uses. A file that
- * replaces another stays private until it has that one's permissions. */
+/* Give the temporary the permissions of the file that it replaces, but for those that
+ * belong to its owner: bits that lend an identity (setuid, setgid) would lend ours, and what
+ * its group may do, another group may only if everyone may. */
+static int copy_permissions(int file, const struct stat *old)
+{
+    struct stat own;
+    if (examine_file(file, &own) < 0) {
+        return -1;
+    }
+    mode_t mode = old->st_mode & 0777;
+    if (own.st_gid != old->st_gid) {
+        mode &= (mode << 3 & 070) | 0707;
+    }
+    return change_mode(file, mode);
+}
+
+/* Create the temporary with a name that no other writer uses; O_EXCL refuses whatever has
+ * it, a link included. A file that replaces another stays private until it has that one's
+ * permissions. */
 static muonium_status open_temporary(mu_atomic_file *atomic)
 {
     struct stat old;
@@ -293,8 +310,8 @@ static muonium_status open_temporary(mu_atomic_file *atomic)
     for (int i = 0; i < TEMPORARIES_TRIED; i++) {
         snprintf(atomic->temporary, sizeof atomic->temporary, "%.200s.tmp-%ld-%d", atomic->base,
                  (long)getpid(), i);
-        atomic->file = open_file(atomic->directory, atomic->temporary, O_WRONLY | O_CREAT | O_EXCL,
-                                 exists ? 0600 : 0666);
+        atomic->file = open_file(atomic->directory, atomic->temporary,
+                                 O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, exists ? 0600 : 0666);
         if (atomic->file >= 0 || errno != EEXIST) {
             break;
         }
@@ -303,7 +320,7 @@ static muonium_status open_temporary(mu_atomic_file *atomic)
         atomic->temporary[0] = '\0'; /* what has that name is not ours to remove */
         return fail_path("create a temporary file beside", atomic->path);
     }
-    if (exists && change_mode(atomic->file, old.st_mode & 07777) < 0) {
+    if (exists && copy_permissions(atomic->file, &old) < 0) {
         return fail_path("set the permissions of a temporary file beside", atomic->path);
     }
     return MUONIUM_OK;
@@ -379,7 +396,8 @@ static void release(mu_atomic_file *atomic)
     *atomic = (mu_atomic_file){.directory = -1, .file = -1};
 }
 
-muonium_status mu_atomic_prepare(mu_atomic_file *atomic)
+/* Bring the data to the disk and close. On failure ends the use of *atomic. */
+static muonium_status sync_data(mu_atomic_file *atomic)
 {
     const char *action = NULL;
     if (sync_file(atomic->file) < 0) {
@@ -399,20 +417,44 @@ muonium_status mu_atomic_prepare(mu_atomic_file *atomic)
     return MUONIUM_OK;
 }
 
+/* Some file systems cannot sync a directory and say so with EINVAL; there
+ * a name is as durable as can be had. */
+static bool sync_directory(const mu_atomic_file *atomic)
+{
+    return sync_file(atomic->directory) == 0 || errno == EINVAL;
+}
+
+muonium_status mu_atomic_prepare(mu_atomic_file *atomic)
+{
+    muonium_status status = sync_data(atomic);
+    if (status == MUONIUM_OK && !sync_directory(atomic)) {
+        status = fail_path("bring to the disk the name of what replaces", atomic->path);
+        mu_atomic_abandon(atomic);
+    }
+    return status;
+}
+
 muonium_status mu_atomic_commit(mu_atomic_file *atomic)
 {
-    muonium_status status = atomic->file >= 0 ? mu_atomic_prepare(atomic) : MUONIUM_OK;
+    bool prepared = atomic->file < 0;
+    muonium_status status = prepared ? MUONIUM_OK : sync_data(atomic);
     if (status != MUONIUM_OK) {
         return status;
     }
     if (rename_entry(atomic->directory, atomic->temporary, atomic->base) < 0) {
+        if (prepared) { /* another file may have been replaced that needs this one */
+            int code = errno;
+            mu_quoted path = mu_quote(atomic->path), temporary = mu_quote(atomic->temporary);
+            status = mu_fail(MUONIUM_IO, "cannot rename %s to %s, beside which it stays: %s",
+                             temporary.text, path.text, strerror(code));
+            release(atomic);
+            return status;
+        }
         status = fail_path("rename a temporary file to", atomic->path);
         mu_atomic_abandon(atomic);
         return status;
     }
-    /* Some file systems cannot sync a directory and say so with EINVAL; there
-     * the rename itself is all that can be had. */
-    if (sync_file(atomic->directory) < 0 && errno != EINVAL) {
+    if (!sync_directory(atomic)) {
         int code = errno;
         mu_quoted quoted = mu_quote(atomic->path);
         status = mu_fail(MUONIUM_IO,

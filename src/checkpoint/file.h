@@ -54,11 +54,13 @@ typedef struct mu_atomic_file {
 muonium_status mu_atomic_open(mu_atomic_file *atomic, const char *path);
 muonium_status mu_atomic_write(mu_atomic_file *atomic, const void *data, size_t bytes);
 
-/* Make the file durable, but not visible yet. On failure ends the use of *atomic. */
+/* Make the file durable, its temporary name included, but not visible yet: for a file that
+ * must not be lost once another has been committed. On failure ends the use of *atomic. */
 muonium_status mu_atomic_prepare(mu_atomic_file *atomic);
 
 /* Make the file durable, then visible, then its name durable. Ends the use of
- * *atomic, as does mu_atomic_abandon, which leaves the path as it was. */
+ * *atomic, as does mu_atomic_abandon, which leaves the path as it was. A file that was
+ * prepared and cannot be renamed stays under its temporary name. */
 muonium_status mu_atomic_commit(mu_atomic_file *atomic);
 void mu_atomic_abandon(mu_atomic_file *atomic);
 

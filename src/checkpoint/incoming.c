@@ -3,8 +3,6 @@
  */
 #include "checkpoint/incoming.h"
 
-#include <float.h>
-#include <math.h>
 #include <string.h>
 
 #include "base/half.h"
@@ -102,94 +100,30 @@ void mu_incoming_convert(mu_incoming_array *array, size_t first, const void *fro
 
 /* ---- values ---- */
 
-/* Loops without an early end, which compilers turn into vectors. */
-
-static bool all_finite_f32(const float *x, size_t n)
+static mu_state_values values_of(const mu_incoming_array *array, size_t first, size_t count)
 {
-    int bad = 0;
-    for (size_t i = 0; i < n; i++) {
-        bad |= !(fabsf(x[i]) <= FLT_MAX);
-    }
-    return !bad;
-}
-
-static bool all_finite_bf16(const uint16_t *x, size_t n)
-{
-    int bad = 0;
-    for (size_t i = 0; i < n; i++) {
-        bad |= (x[i] & 0x7f80) == 0x7f80;
-    }
-    return !bad;
-}
-
-static bool any_negative(const float *x, size_t n)
-{
-    int found = 0;
-    for (size_t i = 0; i < n; i++) {
-        found |= x[i] < 0;
-    }
-    return found != 0;
-}
-
-static bool any_nan(const float *x, size_t n)
-{
-    int found = 0;
-    for (size_t i = 0; i < n; i++) {
-        found |= isnan(x[i]) != 0;
-    }
-    return found != 0;
-}
-
-/* What a kind of array may hold. */
-typedef struct demand {
-    bool finite;       /* no NaN, no infinity */
-    bool not_nan;      /* infinity is a value, of a second moment that overflowed */
-    bool not_negative; /* a mean of squares */
-} demand;
-
-static demand demand_of(const mu_incoming_array *array)
-{
-    mu_state_kind kind = array->array.kind;
-    bool squares = kind == MU_STATE_EXP_AVG_SQ || kind == MU_STATE_NORMUON;
-    bool any = array->parameter->group->options.nonfinite == MUONIUM_NONFINITE_PROPAGATE;
-    return (demand){
-        .finite = !any && kind != MU_STATE_EXP_AVG_SQ,
-        .not_nan = !any && kind == MU_STATE_EXP_AVG_SQ,
-        .not_negative = squares,
-    };
+    const mu_state_array *own = &array->array;
+    size_t bytes = muonium_dtype_size(own->dtype);
+    return (mu_state_values){array->parameter,
+                             own->kind,
+                             own->dtype,
+                             (const char *)array->values + first * bytes,
+                             count,
+                             first};
 }
 
 bool mu_incoming_is_sound(const mu_incoming_array *array, size_t first, size_t count)
 {
-    demand wanted = demand_of(array);
-    if (array->array.dtype == MUONIUM_BF16) {
-        return !wanted.finite || all_finite_bf16((const uint16_t *)array->values + first, count);
-    }
-    const float *values = (const float *)array->values + first;
-    return !(wanted.finite && !all_finite_f32(values, count)) &&
-           !(wanted.not_nan && any_nan(values, count)) &&
-           !(wanted.not_negative && any_negative(values, count));
+    mu_state_values values = values_of(array, first, count);
+    return mu_state_is_sound(&values);
 }
 
-muonium_status mu_incoming_fault(const mu_incoming_array *incoming, const char *label)
+muonium_status mu_incoming_fault(const mu_incoming_array *array, const char *label)
 {
-    const mu_state_array *array = &incoming->array;
-    size_t at = 0;
-    while (mu_incoming_is_sound(incoming, at, 1)) {
-        at++;
-    }
-    double value = element_at(incoming->values, array->dtype, at);
-    mu_quoted name = mu_quote(incoming->parameter->name);
-    if (isfinite(value)) {
-        return mu_fail(MUONIUM_FORMAT,
-                       "%s: %s of %s is %g at element %zu: a mean of squares is not negative",
-                       label, mu_state_name(array->kind), name.text, value, at);
-    }
-    return mu_fail(MUONIUM_NON_FINITE,
-                   "%s: %s of %s is %g at element %zu%s: nothing was loaded; load an earlier "
-                   "checkpoint, or set nonfinite to propagate",
-                   label, mu_state_name(array->kind), name.text, value, at,
-                   mu_incoming_is_plain(incoming) ? "" : ", after conversion");
+    mu_state_values values = values_of(array, 0, array->array.elements);
+    mu_state_refusal refusal = {label, "nothing was loaded; load an earlier checkpoint",
+                                MUONIUM_FORMAT, !mu_incoming_is_plain(array)};
+    return mu_state_fault(&values, &refusal);
 }
 
 /* ---- handing over ---- */

@@ -56,6 +56,7 @@ static void copy_listing(const listing *from, char text[256])
 {
     more rest = more_of(from);
     snprintf(text, 256, "%.200s%s", from->text, rest.text);
+    mu_clean(text); /* of a character that was cut, too */
 }
 
 /* ---- fitting ---- */
@@ -266,7 +267,7 @@ static void log_difference(void *context, const char *key, const char *saved, si
     }
     snprintf(line, sizeof line, "%s of the group of %s was %s when its state was saved, is %s", key,
              name.text, was, is);
-    c->optimizer->log(c->optimizer->log_context, line);
+    mu_log(c->optimizer, line);
 }
 
 /* One comparison per group, by its first parameter that the file has. */

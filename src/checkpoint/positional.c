@@ -195,14 +195,16 @@ static muonium_status read_options(const muonium_positional_options *given,
     }
     if (read.momentum_form < MUONIUM_MOMENTUM_LERP ||
         read.momentum_form > MUONIUM_MOMENTUM_EMA_CORRECTED ||
-        !(read.momentum >= 0 && read.momentum < 1) || read.steps > UINT64_MAX / 4) {
+        !(read.momentum >= 0 && read.momentum < 1)) {
         return mu_fail(MUONIUM_INVALID,
-                       "momentum_form %d, momentum %g, steps %llu: use a form of "
-                       "muonium_momentum_form, a momentum from 0 to below 1 and a true count",
-                       (int)read.momentum_form, read.momentum, (unsigned long long)read.steps);
+                       "momentum_form %d, momentum %g: use a form of muonium_momentum_form and a "
+                       "momentum from 0 to below 1",
+                       (int)read.momentum_form, read.momentum);
     }
+    mu_state_refusal refusal = {"muonium_positional_options", "nothing was loaded", MUONIUM_INVALID,
+                                false};
     *options = read;
-    return MUONIUM_OK;
+    return mu_check_count(read.steps, NULL, &refusal);
 }
 
 static muonium_status load(muonium_optimizer *optimizer, list *l,

@@ -18,6 +18,7 @@ typedef struct saving {
         const mu_parameter *parameter;
         mu_state_array array;
         uint32_t crc;
+        bool sound;
     } * arrays;
     size_t count;
     uint64_t bytes;
@@ -25,11 +26,52 @@ typedef struct saving {
     void *progress_context;
 } saving;
 
+static const mu_state_refusal refusal = {
+    "saving", "nothing was saved, since no load would take it; go back to an earlier checkpoint",
+    MUONIUM_INVALID, false};
+
+muonium_status mu_save_fault(const mu_state_values *values)
+{
+    return mu_state_fault(values, &refusal);
+}
+
+static mu_state_values values_of(const struct saved_array *saved, size_t first, size_t count)
+{
+    const mu_state_array *array = &saved->array;
+    size_t bytes = muonium_dtype_size(array->dtype);
+    return (mu_state_values){saved->parameter,
+                             array->kind,
+                             array->dtype,
+                             (const char *)array->data + first * bytes,
+                             count,
+                             first};
+}
+
+/* In pieces, which are still in cache when they are checked. */
 static void checksum_array(void *context, size_t index, unsigned lane)
 {
     struct saved_array *saved = &((saving *)context)->arrays[index];
+    size_t bytes = muonium_dtype_size(saved->array.dtype), most = MU_STATE_PIECE / bytes;
     (void)lane;
-    saved->crc = mu_crc32c(0, saved->array.data, mu_state_bytes(&saved->array));
+    saved->sound = true;
+    for (size_t first = 0; first < saved->array.elements; first += most) {
+        size_t left = saved->array.elements - first;
+        mu_state_values piece = values_of(saved, first, left < most ? left : most);
+        saved->crc = mu_crc32c(saved->crc, piece.data, piece.count * bytes);
+        saved->sound = saved->sound && mu_state_is_sound(&piece);
+    }
+}
+
+/* What a load would refuse is not saved. */
+static muonium_status check_arrays(const saving *s)
+{
+    for (size_t i = 0; i < s->count; i++) {
+        if (!s->arrays[i].sound) {
+            mu_state_values all = values_of(&s->arrays[i], 0, s->arrays[i].array.elements);
+            return mu_save_fault(&all);
+        }
+    }
+    return MUONIUM_OK;
 }
 
 static muonium_status list_arrays(saving *s)
@@ -47,14 +89,14 @@ static muonium_status list_arrays(saving *s)
         size_t count = mu_state_arrays(p, arrays);
         for (size_t k = 0; k < count; k++) {
             if (mu_state_is_saved(p, &arrays[k])) {
-                s->arrays[s->count++] = (struct saved_array){p, arrays[k], 0};
+                s->arrays[s->count++] = (struct saved_array){p, arrays[k], 0, true};
                 s->bytes += mu_state_bytes(&arrays[k]);
             }
         }
     }
     if (!s->source) {
         mu_pool_run(checksum_array, s, s->count, mu_pool_lanes());
-        return MUONIUM_OK;
+        return check_arrays(s);
     }
     muonium_status status = MUONIUM_OK;
     for (size_t i = 0; status == MUONIUM_OK && i < s->count; i++) {
@@ -72,7 +114,10 @@ static muonium_status describe_optimizer(const saving *s, muonium_writer *writer
     const muonium_counters *counters = &s->optimizer->counters;
     char number[24], others[128];
     snprintf(number, sizeof number, "%d", MU_STATE_FORMAT);
-    muonium_status status = muonium_writer_add_metadata(writer, MU_KEY_FORMAT, number);
+    muonium_status status = mu_check_count(counters->steps, NULL, &refusal);
+    if (status == MUONIUM_OK) {
+        status = muonium_writer_add_metadata(writer, MU_KEY_FORMAT, number);
+    }
     if (status == MUONIUM_OK) {
         status = muonium_writer_add_metadata(writer, MU_KEY_VERSION, muonium_version());
     }
@@ -124,6 +169,10 @@ static muonium_status describe_parameters(const saving *s, muonium_writer *write
     for (size_t i = 0; status == MUONIUM_OK && i < s->optimizer->count; i++) {
         const mu_parameter *p = s->optimizer->parameters[i];
         char numbers[96];
+        status = mu_check_count(p->steps, p->name, &refusal);
+        if (status != MUONIUM_OK) {
+            return status;
+        }
         snprintf(numbers, sizeof numbers, "route=%s steps=%" PRIu64 " group=%zu master=%s reason=",
                  p->muon ? "muon" : "adam", p->steps, group_number(s->optimizer, p->group),
                  !mu_keeps_master(p) ? "no"
@@ -245,7 +294,7 @@ typedef struct target {
     void *context;
 } target;
 
-/* All but the finish. */
+/* All data, but nothing of the finish. */
 static muonium_status save(saving *s, const target *to, muonium_writer **made)
 {
     muonium_writer *writer = NULL;
@@ -254,11 +303,9 @@ static muonium_status save(saving *s, const target *to, muonium_writer **made)
         status = muonium_writer_create(&writer);
     }
     if (status == MUONIUM_OK) {
-        status = list_arrays(s);
-    }
-    if (status == MUONIUM_OK) {
         mu_fenv environment = mu_fenv_enter(); /* the digits of options depend on the rounding */
-        status = describe(s, writer);
+        status = list_arrays(s);
+        status = status == MUONIUM_OK ? describe(s, writer) : status;
         mu_fenv_leave(environment);
     }
     if (status == MUONIUM_OK) {
@@ -267,9 +314,6 @@ static muonium_status save(saving *s, const target *to, muonium_writer **made)
     }
     if (status == MUONIUM_OK) {
         status = stream(s, writer);
-    }
-    if (status == MUONIUM_OK) {
-        status = muonium_writer_prepare(writer);
     }
     mu_free(s->arrays);
     if (status != MUONIUM_OK) {
@@ -300,13 +344,27 @@ muonium_status muonium_save_prepare(const muonium_optimizer *optimizer, const ch
                                   : "writer");
     }
     saving s = {.optimizer = optimizer, .progress = progress, .progress_context = progress_context};
-    return save(&s, &(target){.path = path}, writer);
+    muonium_writer *made = NULL;
+    muonium_status status = save(&s, &(target){.path = path}, &made);
+    if (status == MUONIUM_OK) {
+        status = muonium_writer_prepare(made);
+    }
+    if (status != MUONIUM_OK) {
+        muonium_writer_destroy(made);
+        return status;
+    }
+    *writer = made;
+    return MUONIUM_OK;
 }
 
 muonium_status muonium_save(const muonium_optimizer *optimizer, const char *path)
 {
+    if (!optimizer || !path) {
+        return mu_fail(MUONIUM_INVALID, "%s is NULL", optimizer ? "path" : "optimizer");
+    }
+    saving s = {.optimizer = optimizer};
     muonium_writer *writer = NULL;
-    muonium_status status = muonium_save_prepare(optimizer, path, NULL, NULL, &writer);
+    muonium_status status = save(&s, &(target){.path = path}, &writer);
     return finish(status, writer);
 }
 

@@ -7,17 +7,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *const names[MU_STATE_KINDS] = {
-    [MU_STATE_MOMENTUM] = "momentum",     [MU_STATE_EXP_AVG] = "exp_avg",
-    [MU_STATE_EXP_AVG_SQ] = "exp_avg_sq", [MU_STATE_NORMUON] = "normuon",
-    [MU_STATE_MASTER] = "master",
-};
-
-const char *mu_state_name(mu_state_kind kind)
-{
-    return names[kind];
-}
-
 static void *data_of(const mu_parameter *parameter, mu_state_kind kind)
 {
     void *const data[MU_STATE_KINDS] = {

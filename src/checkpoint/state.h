@@ -42,15 +42,6 @@ enum { MU_STATE_PIECE = 1 << 20 }; /* bytes read or written at a time */
 
 /* ---- state.c ---- */
 
-typedef enum mu_state_kind {
-    MU_STATE_MOMENTUM,
-    MU_STATE_EXP_AVG,
-    MU_STATE_EXP_AVG_SQ,
-    MU_STATE_NORMUON,
-    MU_STATE_MASTER,
-    MU_STATE_KINDS
-} mu_state_kind;
-
 /* One array of a parameter's state. */
 typedef struct mu_state_array {
     mu_state_kind kind;
@@ -70,9 +61,6 @@ MU_SHARED size_t mu_state_bytes(const mu_state_array *array);
 
 /* Whether it goes into a file: a master copy that holds nothing yet does not. */
 MU_SHARED bool mu_state_is_saved(const mu_parameter *parameter, const mu_state_array *array);
-
-/* "momentum" and so on. */
-MU_SHARED const char *mu_state_name(mu_state_kind kind);
 
 /* first + second + third as a string in `text`, whose former content goes; NULL if there
  * is no memory. */
@@ -98,6 +86,10 @@ typedef struct mu_state_source {
     muonium_status (*fetch)(void *context, size_t parameter, const mu_state_array *array,
                             size_t first, void *to, size_t bytes);
 } mu_state_source;
+
+/* Fail for the first of these values that no load would take, of which there is one: it
+ * is not saved either. */
+MU_SHARED muonium_status mu_save_fault(const mu_state_values *values);
 
 MU_SHARED muonium_status mu_save_from(const muonium_optimizer *description,
                                       const mu_state_source *source, const char *path);

@@ -93,7 +93,9 @@ muonium_status mu_read_counters(const muonium_reader *reader, muonium_counters *
          !field_count(text, "zero", &counters->zero))) {
         status = bad_metadata(reader, MU_KEY_COUNTERS, text);
     }
-    return status;
+    mu_state_refusal refusal = {mu_reader_label(reader), "nothing was loaded", MUONIUM_FORMAT,
+                                false};
+    return status == MUONIUM_OK ? mu_check_count(counters->steps, NULL, &refusal) : status;
 }
 
 /* Whether the value under a name is this one. */
@@ -130,8 +132,15 @@ muonium_status mu_read_record(const muonium_reader *reader, const char *name, mu
     }
     const char *text = muonium_reader_metadata(reader, key);
     *found = text != NULL;
-    return text == NULL || parse_record(reader, text, record) ? MUONIUM_OK
-                                                              : bad_metadata(reader, key, text);
+    if (text == NULL) {
+        return MUONIUM_OK;
+    }
+    if (!parse_record(reader, text, record)) {
+        return bad_metadata(reader, key, text);
+    }
+    mu_state_refusal refusal = {mu_reader_label(reader), "nothing was loaded", MUONIUM_FORMAT,
+                                false};
+    return mu_check_count(record->steps, name, &refusal);
 }
 
 muonium_status mu_read_checksum(const muonium_reader *reader, const muonium_entry *entry,

@@ -19,6 +19,8 @@ typedef struct saving {
     char *buffer;   /* a piece, as it comes from or goes to others */
     uint32_t *crcs; /* of all segments, in the order of the file */
     size_t crc_count, crc_next;
+    size_t at;             /* where in its array the visited segment begins, in elements */
+    muonium_status status; /* of what is ours: see check_segment */
     /* Where rank 0 is in the file: */
     size_t parameter, array, first;
     bool drained;
@@ -55,6 +57,7 @@ static void visit_segments(saving *s, void (*visit)(saving *s, const mu_state_ar
         for (size_t k = 0; k < count; k++) {
             for (size_t at = 0; at < arrays[k].elements;) {
                 mu_segment segment = mu_segment_at(s->d, i, arrays[k].kind, at);
+                s->at = at;
                 if (mu_state_is_saved(o->parameters[i], &arrays[k])) {
                     visit(s, &arrays[k], &segment);
                 }
@@ -70,6 +73,20 @@ static void count_segment(saving *s, const mu_state_array *array, const mu_segme
     s->crc_count++;
 }
 
+/* What a load would refuse is not saved. */
+static void check_segment(saving *s, const mu_state_array *array, const mu_segment *segment)
+{
+    const muonium_mpi *d = s->d;
+    const mu_parameter *whole =
+        d->description->parameters[d->plan->parts[segment->part].piece.parameter];
+    mu_state_values values = {whole,          array->kind,
+                              array->dtype,   own_bytes(d, segment, array->kind),
+                              segment->count, s->at};
+    if (s->status == MUONIUM_OK && !mu_state_is_sound(&values)) {
+        s->status = mu_save_fault(&values);
+    }
+}
+
 /* Of segments of others: zero, so that sums of what all have are the checksums. */
 static void checksum_segment(saving *s, const mu_state_array *array, const mu_segment *segment)
 {
@@ -78,6 +95,7 @@ static void checksum_segment(saving *s, const mu_state_array *array, const mu_se
     if (owner_of(s->d, segment) == s->d->rank) {
         *crc = mu_crc32c(0, own_bytes(s->d, segment, array->kind),
                          segment->count * muonium_dtype_size(array->dtype));
+        check_segment(s, array, segment);
     }
 }
 
@@ -93,7 +111,10 @@ static muonium_status gather_checksums(saving *s)
     if (status != MUONIUM_OK) {
         return status;
     }
+    mu_fenv environment = mu_fenv_enter();
     visit_segments(s, checksum_segment);
+    mu_fenv_leave(environment);
+    status = mu_agree(d, s->status, what);
     s->crc_next = 0;
     size_t most = d->options.chunk_bytes / sizeof *s->crcs;
     for (size_t done = 0; status == MUONIUM_OK && done < s->crc_count;) {

@@ -8,6 +8,7 @@
  *     schedule.c    which matrices are orthogonalised together, and scratch memory
  *     step.c        the step; muon.c and adam.c do its two halves
  *     places.c      the step with everything at new places
+ *     state_values.c  which state an optimizer accepts
  *     gradients.c, qk_clip.c, report.c, state.c
  */
 #ifndef MU_OPTIMIZER_H
@@ -99,6 +100,9 @@ muonium_status mu_route(const muonium_tensor *tensor, const char *name,
                         const muonium_options *options, const mu_matrices *matrices, bool *muon,
                         char reason[MU_REASON_SIZE]);
 
+/* Give a line, made fit to be shown, to the optimizer's log, which is not NULL. */
+void mu_log(const muonium_optimizer *optimizer, char *line);
+
 /* The verbose log: counts, counts per reason, up to ten shapes per reason. */
 void mu_log_routes(const muonium_optimizer *optimizer);
 
@@ -158,6 +162,51 @@ struct muonium_optimizer {
     bool stateless; /* a description: see muonium_create_description */
     bool identity;  /* for tests: leave D as it is instead of orthogonalising it */
 };
+
+/* ---- state_values.c: which state an optimizer accepts, wherever it comes from ---- */
+
+typedef enum mu_state_kind {
+    MU_STATE_MOMENTUM,
+    MU_STATE_EXP_AVG,
+    MU_STATE_EXP_AVG_SQ,
+    MU_STATE_NORMUON,
+    MU_STATE_MASTER,
+    MU_STATE_KINDS
+} mu_state_kind;
+
+/* "momentum" and so on. */
+MU_SHARED const char *mu_state_name(mu_state_kind kind);
+
+/* Up to here every count is exact in a double, as bias corrections need it. */
+#define MU_MOST_STEPS ((uint64_t)1 << 53)
+
+/* Values of one array of a parameter's state. */
+typedef struct mu_state_values {
+    const mu_parameter *parameter;
+    mu_state_kind kind;
+    muonium_dtype dtype; /* MUONIUM_F32, of momentum also MUONIUM_BF16 */
+    const void *data;
+    size_t count;
+    size_t first; /* the place of the first of them in the array, for messages */
+} mu_state_values;
+
+/* How a message names the source of a state, and what it says has become of it. */
+typedef struct mu_state_refusal {
+    const char *source;
+    const char *outcome;
+    muonium_status status; /* for a value that no step can have left */
+    bool converted;        /* the values are not as the source has them */
+} mu_state_refusal;
+
+/* Whether these values may be a state: finite unless the parameter's policy is to
+ * propagate; a mean of squares not negative, but that of AdamW may be infinite. */
+MU_SHARED bool mu_state_is_sound(const mu_state_values *values);
+
+/* Fail for the first value that may not, of which there is one. */
+muonium_status mu_state_fault(const mu_state_values *values, const mu_state_refusal *refusal);
+
+/* Fail unless a count of steps, of the parameter `name` or of the optimizer (NULL), may be. */
+muonium_status mu_check_count(uint64_t steps, const char *name, const mu_state_refusal *refusal);
 
 /* parameters.c: parameter `index`; fails, naming it, if there is none. */
 muonium_status mu_parameter_at(const muonium_optimizer *optimizer, size_t index,

@@ -408,6 +408,10 @@ static muonium_status name_parameter(muonium_optimizer *optimizer, const char *g
         snprintf(numbered, sizeof numbered, "parameter %zu", optimizer->count);
         given = numbered;
     }
+    if (!mu_utf8_valid(given)) {
+        return mu_fail(MUONIUM_INVALID, "the name %s is not valid UTF-8, which checkpoints need",
+                       given);
+    }
     size_t taken = index_of(optimizer, given);
     if (taken < optimizer->count) {
         return mu_fail(MUONIUM_INVALID, "the name %s is taken by parameter %zu: names must differ",

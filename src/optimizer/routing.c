@@ -222,6 +222,12 @@ muonium_status mu_route(const muonium_tensor *tensor, const char *name,
 
 /* ---- the log ---- */
 
+void mu_log(const muonium_optimizer *optimizer, char *line)
+{
+    mu_clean(line);
+    optimizer->log(optimizer->log_context, line);
+}
+
 enum {
     SHAPES_SHOWN = 10,
     SHAPE_BYTES = MUONIUM_MAX_DIMS * 22 + 4, /* 20 digits and ", " for each dimension */
@@ -278,7 +284,7 @@ static void log_reason(const muonium_optimizer *optimizer, const routed *same, s
     if (count > SHAPES_SHOWN) {
         append(&line, ", …and %zu more", count - SHAPES_SHOWN);
     }
-    optimizer->log(optimizer->log_context, line.text);
+    mu_log(optimizer, line.text);
 }
 
 void mu_log_routes(const muonium_optimizer *optimizer)
@@ -293,7 +299,7 @@ void mu_log_routes(const muonium_optimizer *optimizer)
     }
     log_line line = {.used = 0};
     append(&line, "%zu Muon, %zu AdamW", muon, count - muon);
-    optimizer->log(optimizer->log_context, line.text);
+    mu_log(optimizer, line.text);
 
     routed *sorted = count > 0 ? mu_alloc(count * sizeof *sorted) : NULL;
     if (sorted == NULL) {

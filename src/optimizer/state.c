@@ -38,23 +38,21 @@ muonium_status muonium_state_of(const muonium_optimizer *optimizer, size_t param
 
 /* An array given, and the place that it goes to. */
 typedef struct copy {
-    const char *name;
     void *to;
     const void *from;
-    size_t bytes;
+    size_t elements;
+    muonium_dtype dtype;
 } copy;
 
-enum { ARRAYS = 5 };
-
-static muonium_status check_state(const mu_parameter *p, const muonium_state *given,
-                                  const muonium_state *own, const copy copies[ARRAYS])
+static muonium_status check_places(const mu_parameter *p, const muonium_state *given,
+                                   const muonium_state *own, const copy copies[MU_STATE_KINDS])
 {
-    for (int i = 0; i < ARRAYS; i++) {
+    for (mu_state_kind i = 0; i < MU_STATE_KINDS; i++) {
         if (copies[i].from && !copies[i].to) {
             return mu_fail(MUONIUM_INVALID,
                            "%s has no %s: it is stepped by %s (%s), and keeps what its options "
                            "ask for",
-                           p->name, copies[i].name, p->muon ? "Muon" : "AdamW", p->reason);
+                           p->name, mu_state_name(i), p->muon ? "Muon" : "AdamW", p->reason);
         }
     }
     if (given->elements != own->elements || (given->normuon && given->rows != own->rows)) {
@@ -71,6 +69,21 @@ static muonium_status check_state(const mu_parameter *p, const muonium_state *gi
     return MUONIUM_OK;
 }
 
+static muonium_status check_values(const mu_parameter *p, uint64_t steps,
+                                   const copy copies[MU_STATE_KINDS])
+{
+    static const mu_state_refusal refusal = {
+        "muonium_set_state", "nothing was set; give finite values", MUONIUM_INVALID, false};
+    muonium_status status = mu_check_count(steps, p->name, &refusal);
+    for (mu_state_kind i = 0; status == MUONIUM_OK && i < MU_STATE_KINDS; i++) {
+        mu_state_values values = {p, i, copies[i].dtype, copies[i].from, copies[i].elements, 0};
+        if (copies[i].from && !mu_state_is_sound(&values)) {
+            status = mu_state_fault(&values, &refusal);
+        }
+    }
+    return status;
+}
+
 muonium_status muonium_set_state(muonium_optimizer *optimizer, size_t parameter,
                                  const muonium_state *state)
 {
@@ -80,24 +93,28 @@ muonium_status muonium_set_state(muonium_optimizer *optimizer, size_t parameter,
         return state ? status : mu_fail(MUONIUM_INVALID, "state is NULL: pass what to set");
     }
     muonium_state own = state_of(p);
-    size_t floats = own.elements * sizeof(float);
-    const copy copies[ARRAYS] = {
-        {"momentum", own.momentum, state->momentum,
-         own.elements * muonium_dtype_size(own.momentum_dtype)},
-        {"exp_avg", own.exp_avg, state->exp_avg, floats},
-        {"exp_avg_sq", own.exp_avg_sq, state->exp_avg_sq, floats},
-        {"normuon", own.normuon, state->normuon, own.rows * sizeof(float)},
-        {"master", p->master, state->master, floats},
+    const copy copies[MU_STATE_KINDS] = {
+        [MU_STATE_MOMENTUM] = {own.momentum, state->momentum, own.elements, own.momentum_dtype},
+        [MU_STATE_EXP_AVG] = {own.exp_avg, state->exp_avg, own.elements, MUONIUM_F32},
+        [MU_STATE_EXP_AVG_SQ] = {own.exp_avg_sq, state->exp_avg_sq, own.elements, MUONIUM_F32},
+        [MU_STATE_NORMUON] = {own.normuon, state->normuon, own.rows, MUONIUM_F32},
+        [MU_STATE_MASTER] = {p->master, state->master, own.elements, MUONIUM_F32},
     };
-    status = check_state(p, state, &own, copies);
+    status = check_places(p, state, &own, copies);
+    if (status == MUONIUM_OK) {
+        mu_fenv environment = mu_fenv_enter();
+        status = check_values(p, state->steps, copies);
+        mu_fenv_leave(environment);
+    }
     if (status != MUONIUM_OK) {
         return status;
     }
-    for (int i = 0; i < ARRAYS; i++) {
+    for (mu_state_kind i = 0; i < MU_STATE_KINDS; i++) {
+        size_t bytes = copies[i].elements * muonium_dtype_size(copies[i].dtype);
         if (copies[i].from) {
-            memmove(copies[i].to, copies[i].from, copies[i].bytes);
+            memmove(copies[i].to, copies[i].from, bytes);
         } else if (copies[i].to) {
-            memset(copies[i].to, 0, copies[i].bytes);
+            memset(copies[i].to, 0, bytes);
         }
     }
     p->has_master = state->master != NULL;

@@ -435,6 +435,33 @@ static void case_save(const char *path, model_kind kind)
     model_free(&plain);
 }
 
+/* Weights that are not finite get into their master copy, which one rank has: no load would
+ * take that, so nobody saves it, and all are told. */
+static void case_unsound(const char *path)
+{
+    static const uint16_t nan = 0x7fc0;
+    model m;
+    model_make(&m, MODEL_NORMUON, true);
+    size_t number;
+    CHECK_OK(muonium_find(m.optimizer, "h.w", &number));
+    memcpy((char *)m.data[number] + 10 * sizeof nan, &nan, sizeof nan);
+    muonium_mpi *dist = create_on(MPI_COMM_WORLD, &m, NULL);
+    for (int step = 0; step < SAVED_STEPS; step++) {
+        model_gradients(&m, rank, step);
+        CHECK_OK(muonium_mpi_step(dist));
+    }
+    remove(path);
+    check_refused(muonium_mpi_save(dist, path), MUONIUM_NON_FINITE,
+                  "saving: master of \"h.w\" is nan at element 10: nothing was saved");
+    FILE *file = fopen(path, "r");
+    CHECK(file == NULL, "%s was written", path);
+    if (file) {
+        fclose(file);
+    }
+    muonium_mpi_destroy(dist);
+    model_free(&m);
+}
+
 /* Go on, with any number of ranks, from what `saved_by` ranks saved. */
 static void case_resume(const char *path, int saved_by, model_kind kind)
 {
@@ -522,6 +549,8 @@ static void run(const char *name, const char *path)
         case_misuse();
     } else if (strcmp(name, "save") == 0) {
         case_save(path, MODEL_NORMUON);
+    } else if (strcmp(name, "unsound") == 0) {
+        case_unsound(path);
     } else if (strcmp(name, "save-wide") == 0) {
         case_save(path, MODEL_WIDE);
     } else if (strcmp(name, "save-tall") == 0) {

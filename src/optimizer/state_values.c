@@ -1,0 +1,111 @@
+/*
+ * state_values.c: which state an optimizer accepts. The one judge of muonium_load, positional
+ * loading, muonium_set_state and muonium_save, so that what was saved can be loaded.
+ */
+#include <float.h>
+#include <inttypes.h>
+#include <math.h>
+
+#include "base/half.h"
+#include "optimizer/optimizer.h"
+
+static const char *const names[MU_STATE_KINDS] = {
+    [MU_STATE_MOMENTUM] = "momentum",     [MU_STATE_EXP_AVG] = "exp_avg",
+    [MU_STATE_EXP_AVG_SQ] = "exp_avg_sq", [MU_STATE_NORMUON] = "normuon",
+    [MU_STATE_MASTER] = "master",
+};
+
+const char *mu_state_name(mu_state_kind kind)
+{
+    return names[kind];
+}
+
+/* Loops without an early end, which compilers turn into vectors. */
+
+static bool all_finite_f32(const float *x, size_t n)
+{
+    int bad = 0;
+    for (size_t i = 0; i < n; i++) {
+        bad |= !(fabsf(x[i]) <= FLT_MAX);
+    }
+    return !bad;
+}
+
+static bool all_finite_bf16(const uint16_t *x, size_t n)
+{
+    int bad = 0;
+    for (size_t i = 0; i < n; i++) {
+        bad |= (x[i] & 0x7f80) == 0x7f80;
+    }
+    return !bad;
+}
+
+static bool any_negative(const float *x, size_t n)
+{
+    int found = 0;
+    for (size_t i = 0; i < n; i++) {
+        found |= x[i] < 0;
+    }
+    return found != 0;
+}
+
+static bool any_nan(const float *x, size_t n)
+{
+    int found = 0;
+    for (size_t i = 0; i < n; i++) {
+        found |= isnan(x[i]) != 0;
+    }
+    return found != 0;
+}
+
+bool mu_state_is_sound(const mu_state_values *values)
+{
+    bool any = values->parameter->group->options.nonfinite == MUONIUM_NONFINITE_PROPAGATE;
+    if (values->dtype == MUONIUM_BF16) {
+        return any || all_finite_bf16(values->data, values->count);
+    }
+    const float *x = values->data;
+    if (values->kind == MU_STATE_EXP_AVG_SQ || values->kind == MU_STATE_NORMUON) {
+        if (any_negative(x, values->count)) {
+            return false;
+        }
+    }
+    /* Infinity is a value of a second moment that overflowed. */
+    bool infinite = values->kind == MU_STATE_EXP_AVG_SQ;
+    return any || (infinite ? !any_nan(x, values->count) : all_finite_f32(x, values->count));
+}
+
+muonium_status mu_state_fault(const mu_state_values *values, const mu_state_refusal *refusal)
+{
+    size_t bytes = muonium_dtype_size(values->dtype), at = 0;
+    mu_state_values one = *values;
+    one.count = 1;
+    while (mu_state_is_sound(&one)) {
+        at++;
+        one.data = (const char *)values->data + at * bytes;
+    }
+    double value = values->dtype == MUONIUM_BF16
+                       ? (double)mu_f32_from_bf16(*(const uint16_t *)one.data)
+                       : (double)*(const float *)one.data;
+    mu_quoted name = mu_quote(values->parameter->name);
+    if (isfinite(value)) {
+        return mu_fail(
+            refusal->status, "%s: %s of %s is %g at element %zu: a mean of squares is not negative",
+            refusal->source, mu_state_name(values->kind), name.text, value, values->first + at);
+    }
+    return mu_fail(MUONIUM_NON_FINITE,
+                   "%s: %s of %s is %g at element %zu%s: %s, or set nonfinite to propagate",
+                   refusal->source, mu_state_name(values->kind), name.text, value,
+                   values->first + at, refusal->converted ? ", after conversion" : "",
+                   refusal->outcome);
+}
+
+muonium_status mu_check_count(uint64_t steps, const char *name, const mu_state_refusal *refusal)
+{
+    if (steps <= MU_MOST_STEPS) {
+        return MUONIUM_OK;
+    }
+    mu_quoted quoted = mu_quote(name ? name : "");
+    return mu_fail(refusal->status, "%s: %" PRIu64 " steps of %s: at most 2^53 can be counted",
+                   refusal->source, steps, name ? quoted.text : "the optimizer");
+}
