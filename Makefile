@@ -27,7 +27,7 @@ BENCH_FLAGS ?=
 
 # The makefiles that CMake writes must not inherit from this one.
 CMAKE := env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL cmake
-CONFIGURE = $(CMAKE) -S . -DCMAKE_INSTALL_PREFIX=$(PREFIX) $(CMAKE_FLAGS)
+CONFIGURE = $(CMAKE) -S . "-DCMAKE_INSTALL_PREFIX=$(PREFIX)" $(CMAKE_FLAGS)
 CTEST = ctest --no-tests=error --output-on-failure -j$(JOBS) $(CTEST_FLAGS)
 SANITIZED = -DMUONIUM_TESTS=ON -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS=-O1
 
@@ -40,20 +40,20 @@ FIXED_ADDRESSES = $$(setarch -R true 2>/dev/null && echo setarch -R)
 
 all: ## Build the library and the command into build/ (the default)
 	@tools/install-deps build
-	@$(CONFIGURE) -B $(BUILD)
-	@$(CMAKE) --build $(BUILD) -j$(JOBS)
+	@$(CONFIGURE) -B "$(BUILD)"
+	@$(CMAKE) --build "$(BUILD)" -j$(JOBS)
 
 demo: all ## Train a small GPT with AdamW and with Muon: progress, table, demo.svg
-	@$(BUILD)/muonium demo $(DEMO_FLAGS)
+	@"$(BUILD)/muonium" demo $(DEMO_FLAGS)
 
 bench: all ## Measure this machine in up to five minutes; BENCH_FLAGS=--quick: under one
-	@bench/report.py $(BUILD)/muonium $(BENCH_FLAGS)
+	@bench/report.py "$(BUILD)/muonium" $(BENCH_FLAGS)
 
 test: ## Build everything and run every test
 	@tools/install-deps test
-	@$(CONFIGURE) -B $(BUILD) -DMUONIUM_TESTS=ON
-	@$(CMAKE) --build $(BUILD) -j$(JOBS)
-	@cd $(BUILD) && $(CTEST)
+	@$(CONFIGURE) -B "$(BUILD)" -DMUONIUM_TESTS=ON
+	@$(CMAKE) --build "$(BUILD)" -j$(JOBS)
+	@cd "$(BUILD)" && $(CTEST)
 
 sanitize: ## Run the tests under the address, undefined-behaviour and thread sanitizers
 	@tools/install-deps test
@@ -94,13 +94,13 @@ python: all ## Make the Python package importable from the checkout
 	@echo 'It is in $(CURDIR)/python: export PYTHONPATH="$(CURDIR)/python", or pip install .'
 
 install: all ## Install to PREFIX (/usr/local), below DESTDIR if given
-	@DESTDIR="$(DESTDIR)" $(CMAKE) --install $(BUILD)
+	@DESTDIR="$(DESTDIR)" $(CMAKE) --install "$(BUILD)"
 
 format: ## Format all C files in place
 	@tools/format
 
 clean: ## Remove all build directories
-	rm -rf $(BUILD) build-asan build-tsan build-valgrind build-fuzz build-coverage build-ci
+	rm -rf "$(BUILD)" build-asan build-tsan build-valgrind build-fuzz build-coverage build-ci
 
 help: ## List these targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20

@@ -2,8 +2,8 @@
  * command_route.c: muonium route, what an optimizer would do with each tensor of a model,
  * and what that costs.
  *
- * The optimizer that tells is made for one tensor at a time, so that the memory needed is
- * that of the largest tensor's state and not of all; and no tensor is read.
+ * A description tells, which has no state, made anew for each tensor; and no tensor is read.
+ * So the memory needed is that of the file's header, whatever the size of the model.
  */
 #include <string.h>
 
@@ -52,7 +52,7 @@ static muonium_status find_route(const muonium_entry *entry, const muonium_optio
         tensor.shape[d] = (size_t)entry->shape[d];
     }
     found->trained = true;
-    muonium_status status = muonium_create(chosen, &found->optimizer);
+    muonium_status status = muonium_create_description(chosen, &found->optimizer);
     if (status == MUONIUM_OK) {
         status = muonium_add(found->optimizer, &tensor, NULL);
     }

@@ -1,17 +1,19 @@
-# What `make install` places: headers, both libraries, the command with its manual pages
-# and completions, and the two descriptions by which other builds find the libraries
-# (pkg-config and CMake).
+# Manual pages and completions (MUONIUM_MANUAL), and what `make install` places
+# (MUONIUM_INSTALL): headers, both libraries, the command with its manual pages and
+# completions, and the two descriptions by which other builds find the libraries (pkg-config
+# and CMake).
 
-include(CMakePackageConfigHelpers)
+# ---- manual pages and completions ----
 
 set(manual_dir ${PROJECT_BINARY_DIR}/man)
 set(completion_dir ${PROJECT_BINARY_DIR}/completion)
-file(MAKE_DIRECTORY ${manual_dir}/man1 ${manual_dir}/man3 ${completion_dir})
-add_custom_target(muonium-manual ALL)
-install(DIRECTORY ${manual_dir}/ DESTINATION ${CMAKE_INSTALL_MANDIR})
+if(MUONIUM_MANUAL)
+    file(MAKE_DIRECTORY ${manual_dir}/man1 ${manual_dir}/man3 ${completion_dir})
+    add_custom_target(muonium-manual ALL)
+endif()
 
 # A public header of the pkg-config package `package`: it is its own manual.
-function(muonium_install_header header package)
+function(muonium_manual_of header package)
     get_filename_component(name ${header} NAME_WE)
     set(script ${PROJECT_SOURCE_DIR}/tools/make-manual-3)
     set(page ${manual_dir}/man3/${name}.3)
@@ -20,23 +22,25 @@ function(muonium_install_header header package)
             ${manual_dir}/man3
         DEPENDS ${PROJECT_SOURCE_DIR}/${header} ${script}
         COMMENT "Making the manual page ${name}(3)" VERBATIM)
-    add_custom_target(manual-${name} DEPENDS ${page})
-    add_dependencies(muonium-manual manual-${name})
-    install(FILES ${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+    add_custom_target(muonium-manual-${name} DEPENDS ${page})
+    add_dependencies(muonium-manual muonium-manual-${name})
 endfunction()
 
-muonium_install_header(include/muonium.h muonium)
-install(TARGETS muonium-shared muonium-static
-    EXPORT muonium-targets
-    LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
-    ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
-if(TARGET muonium-command)
-    install(TARGETS muonium-command RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-endif()
-
 # The command makes its manual pages and completions from its own table of options. A
-# sanitized one need not run outside of its tests.
-if(TARGET muonium-command AND NOT MUONIUM_SANITIZE)
+# sanitized one need not run outside of its tests, nor one for another machine here.
+set(command_manual OFF)
+if(MUONIUM_MANUAL)
+    muonium_manual_of(include/muonium.h muonium)
+    if(muonium_with_mpi)
+        muonium_manual_of(include/muonium_mpi.h muonium_mpi)
+        muonium_manual_of(include/muonium_mpi_plan.h muonium_mpi)
+    endif()
+    if(TARGET muonium-command AND NOT MUONIUM_SANITIZE AND
+        (NOT CMAKE_CROSSCOMPILING OR CMAKE_CROSSCOMPILING_EMULATOR))
+        set(command_manual ON)
+    endif()
+endif()
+if(command_manual)
     set(completions)
     foreach(shell bash zsh fish)
         list(APPEND completions
@@ -47,8 +51,29 @@ if(TARGET muonium-command AND NOT MUONIUM_SANITIZE)
         ${completions}
         DEPENDS muonium-command
         COMMENT "Making manual pages and completions" VERBATIM)
-    add_custom_target(manual-muonium-command DEPENDS ${manual_dir}/man1/muonium.1)
-    add_dependencies(muonium-manual manual-muonium-command)
+    add_custom_target(muonium-manual-command DEPENDS ${manual_dir}/man1/muonium.1)
+    add_dependencies(muonium-manual muonium-manual-command)
+endif()
+
+# ---- installing ----
+
+if(NOT MUONIUM_INSTALL)
+    return()
+endif()
+include(CMakePackageConfigHelpers)
+
+install(FILES include/muonium.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(TARGETS muonium-shared muonium-static
+    EXPORT muonium-targets
+    LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
+    ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+if(TARGET muonium-command)
+    install(TARGETS muonium-command RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+endif()
+if(MUONIUM_MANUAL)
+    install(DIRECTORY ${manual_dir}/ DESTINATION ${CMAKE_INSTALL_MANDIR})
+endif()
+if(command_manual)
     install(FILES ${completion_dir}/muonium.bash RENAME muonium
         DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
     install(FILES ${completion_dir}/muonium.zsh RENAME _muonium
@@ -92,8 +117,8 @@ install(FILES
 install(EXPORT muonium-targets NAMESPACE muonium:: DESTINATION ${package_dir})
 
 if(muonium_with_mpi)
-    muonium_install_header(include/muonium_mpi.h muonium_mpi)
-    muonium_install_header(include/muonium_mpi_plan.h muonium_mpi)
+    install(FILES include/muonium_mpi.h include/muonium_mpi_plan.h
+        DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
     install(TARGETS muonium-mpi-shared muonium-mpi-static
         EXPORT muonium-mpi-targets
         LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}

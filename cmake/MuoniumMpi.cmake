@@ -1,9 +1,9 @@
 # libmuonium_mpi: a second library, for programs that use MPI. It is built where there is an
-# MPI (MUONIUM_MPI=AUTO), always (ON) or never (OFF). The shared one is linked with the shared
+# MPI (MUONIUM_MPI=AUTO), always (ON) or never (OFF, as within another project). The shared one is linked with the shared
 # libmuonium, whose internals it reaches through the names marked MU_SHARED; the static one
 # goes with the static one. A program links both libraries of one kind and one version.
 
-set(MUONIUM_MPI AUTO CACHE STRING "Build libmuonium_mpi: ON, OFF, or AUTO where there is an MPI")
+set(MUONIUM_MPI ${default_mpi} CACHE STRING "Build libmuonium_mpi: ON, OFF, or AUTO where there is an MPI")
 set_property(CACHE MUONIUM_MPI PROPERTY STRINGS AUTO ON OFF)
 if(MUONIUM_MPI STREQUAL "AUTO")
     find_package(MPI QUIET COMPONENTS C)
@@ -37,6 +37,8 @@ if(muonium_with_mpi)
     foreach(library muonium-mpi-static muonium-mpi-shared)
         set_target_properties(${library} PROPERTIES OUTPUT_NAME muonium_mpi LINKER_LANGUAGE C)
     endforeach()
+    add_library(muonium::mpi ALIAS muonium-mpi-shared)
+    add_library(muonium::mpi_static ALIAS muonium-mpi-static)
 endif()
 
 # The same library and a program against one particular MPI, which its compiler wrapper

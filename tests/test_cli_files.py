@@ -4,13 +4,16 @@ MUONIUM_BUILD_DIR, by default build/ of the source tree."""
 import json
 import os
 import pathlib
+import re
+import resource
 import shutil
+import struct
 import subprocess
 
 import numpy as np
 import pytest
 
-from muonium_command import MUONIUM, run
+from muonium_command import BUILD, MUONIUM, run
 from reference.optimizer import Optimizer as Reference
 from reference.recipes import recipe
 from safetensors_file import pack, pack_bf16, read, unpack, write
@@ -374,6 +377,31 @@ def test_route(tmp_path, random):
     run("route", tmp_path / "none", code=1)
     write(path, {})
     assert json.loads(run("route", path, "--json")[0])["tensors"] == []
+
+
+def sanitized():
+    cache = (BUILD / "CMakeCache.txt").read_text()
+    return re.search(r"^MUONIUM_SANITIZE:\w+=.", cache, re.M) is not None
+
+
+@pytest.mark.skipif(sanitized(), reason="sanitizers reserve terabytes of addresses")
+def test_route_needs_no_memory_for_state(tmp_path):
+    """A model of 5 GB, whose file has holes for data, in 256 MB of addresses."""
+    path, side = tmp_path / "model.safetensors", 16384
+    header = {f"h.{i}.w": {"dtype": "F32", "shape": [side, side],
+                           "data_offsets": [4 * i * side**2, 4 * (i + 1) * side**2]}
+              for i in range(5)}
+    text = json.dumps(header).encode()
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        file.truncate(8 + len(text) + 20 * side**2)
+
+    def limit():
+        resource.setrlimit(resource.RLIMIT_AS, (1 << 28, 1 << 28))
+
+    out, _ = run("route", path, "--recipe=keller", "--json", preexec_fn=limit)
+    total = json.loads(out)["total"]
+    assert total["muon"] == 5 and total["state_bytes"] == 20 * side**2
 
 
 # ---- orthogonalize ----

@@ -58,6 +58,26 @@ MU_SHARED mu_quoted mu_quote(const char *name);
 
 MU_SHARED uint64_t mu_hash_text(const char *text);
 
+/* ---- index.c: numbers of things by the hash of their keys ---- */
+
+typedef struct mu_index_slot {
+    uint64_t hash;
+    size_t next_number; /* the number plus 1; 0: free */
+} mu_index_slot;
+
+typedef struct mu_index {
+    mu_index_slot *slots; /* all zero: empty */
+    size_t size;
+} mu_index;
+
+/* Have room for `count` numbers in all; false, and nothing has changed, without memory. */
+bool mu_index_reserve(mu_index *index, size_t count);
+void mu_index_add(mu_index *index, uint64_t hash, size_t number); /* where there is room */
+
+/* The next number under a hash, SIZE_MAX after the last. *probe begins as 0. */
+size_t mu_index_next(const mu_index *index, uint64_t hash, size_t *probe);
+void mu_index_release(mu_index *index);
+
 /* ---- versioned.c: structs of options that begin with struct_size ---- */
 
 /* Fails, naming the type, unless `size` can be that of a version of a struct of which this
@@ -107,6 +127,23 @@ bool mu_extents_overlap(mu_extent a, mu_extent b);
 /* Whether no two elements can share a place. Strides that interleave without meeting
  * count as sharing: no usual array has them. Within the address space, see above. */
 bool mu_elements_distinct(size_t ndim, const size_t *shape, const ptrdiff_t *strides);
+
+/* ---- interval.c: sets of extents ---- */
+
+/* A member of a set. It must not move, nor its extent change, while it is in one. */
+typedef struct mu_interval {
+    mu_extent extent;
+    void *owner;     /* the caller's */
+    uintptr_t reach; /* the rest belongs to the set */
+    struct mu_interval *left, *right;
+} mu_interval;
+
+/* *root is NULL for the empty set. An empty extent is never in it. */
+void mu_interval_insert(mu_interval **root, mu_interval *node);
+void mu_interval_remove(mu_interval **root, mu_interval *node); /* which is in it */
+
+/* One that overlaps an extent; NULL if none does. */
+mu_interval *mu_interval_find(mu_interval *root, mu_extent extent);
 
 /* ---- memory.c: the allocator hook ---- */
 

@@ -270,36 +270,43 @@ static void log_difference(void *context, const char *key, const char *saved, si
     mu_log(c->optimizer, line);
 }
 
+/* How the options of a group differ from those that one of its parameters was saved under. */
+static muonium_status log_group(loading *l, const mu_parameter *p, mu_text *current)
+{
+    comparison c = {l->incoming.optimizer, p->name};
+    mu_record record = {0};
+    bool found;
+    current->count = 0;
+    if (!mu_add_options(current, &p->group->options) || !mu_text_reserve(current, 1)) {
+        return mu_state_no_memory();
+    }
+    mu_text_add(current, "", 1);
+    muonium_status status = mu_read_record(l->reader, c.name, &l->scratch, &found, &record);
+    if (status == MUONIUM_OK) {
+        mu_compare_options(record.group, current->bytes, log_difference, &c);
+    }
+    return status;
+}
+
 /* One comparison per group, by its first parameter that the file has. */
 static muonium_status log_changes(loading *l)
 {
     const muonium_optimizer *optimizer = l->incoming.optimizer;
+    size_t groups = optimizer->last_group->number + 1;
+    const mu_parameter **first = mu_alloc_zeroed(groups * sizeof *first);
     mu_text current = {0};
-    muonium_status status = MUONIUM_OK;
-    for (const muonium_group *group = optimizer->groups; group; group = group->next) {
-        size_t i = 0;
-        while (i < optimizer->count &&
-               !(optimizer->parameters[i]->group == group && l->incoming.parameters[i].matched)) {
-            i++;
-        }
-        if (i == optimizer->count || status != MUONIUM_OK) {
-            continue;
-        }
-        comparison c = {optimizer, optimizer->parameters[i]->name};
-        mu_record record = {0};
-        bool found;
-        current.count = 0;
-        if (!mu_add_options(&current, &group->options) || !mu_text_reserve(&current, 1)) {
-            status = mu_state_no_memory();
-        } else {
-            mu_text_add(&current, "", 1);
-            status = mu_read_record(l->reader, c.name, &l->scratch, &found, &record);
-        }
-        if (status == MUONIUM_OK) {
-            mu_compare_options(record.group, current.bytes, log_difference, &c);
+    muonium_status status = first ? MUONIUM_OK : mu_state_no_memory();
+    for (size_t i = optimizer->count; first && i-- > 0;) {
+        const mu_parameter *p = optimizer->parameters[i];
+        if (l->incoming.parameters[i].matched) {
+            first[p->group->number] = p;
         }
     }
+    for (size_t g = 0; status == MUONIUM_OK && g < groups; g++) {
+        status = first[g] ? log_group(l, first[g], &current) : MUONIUM_OK;
+    }
     mu_text_release(&current);
+    mu_free(first);
     return status;
 }
 

@@ -153,15 +153,6 @@ static muonium_status describe_groups(const saving *s, muonium_writer *writer, m
     return MUONIUM_OK;
 }
 
-static size_t group_number(const muonium_optimizer *optimizer, const muonium_group *wanted)
-{
-    size_t number = 0;
-    for (const muonium_group *group = optimizer->groups; group != wanted; group = group->next) {
-        number++;
-    }
-    return number;
-}
-
 static muonium_status describe_parameters(const saving *s, muonium_writer *writer, mu_text *key,
                                           mu_text *record)
 {
@@ -174,7 +165,7 @@ static muonium_status describe_parameters(const saving *s, muonium_writer *write
             return status;
         }
         snprintf(numbers, sizeof numbers, "route=%s steps=%" PRIu64 " group=%zu master=%s reason=",
-                 p->muon ? "muon" : "adam", p->steps, group_number(s->optimizer, p->group),
+                 p->muon ? "muon" : "adam", p->steps, p->group->number,
                  !mu_keeps_master(p) ? "no"
                  : p->has_master     ? "yes"
                                      : "later");

@@ -9,8 +9,9 @@
 
 #include "matmul/matmul.h"
 
-/* MUONIUM_CPU=blas, in a build that has it. A constant elsewhere, so that calls
- * of the functions below, which do not exist then, are dropped. */
+/* MUONIUM_CPU=blas, in a build that has it. A constant elsewhere: calls of the functions
+ * below, which do not exist then, are dropped even without optimisation if they stand in
+ * `if (mu_blas_selected())` itself, and not behind a variable. */
 #ifdef MUONIUM_WITH_BLAS
 bool mu_blas_selected(void);
 #else

@@ -270,10 +270,10 @@ void mu_symmul_finish(const mu_matmul *with, size_t m, const mu_operand *a, cons
                      .accumulate = finish->accumulate};
     /* B is symmetric: its rows serve as columns, and are packed in longer stretches. */
     mu_lanes left = mu_rows_as_lanes(a), right = mu_rows_as_lanes(b);
-    bool by_blas = mu_blas_selected(), shifted = a->shift != 0 || b->shift != 0;
+    bool shifted = a->shift != 0 || b->shift != 0;
     bool small = m <= kernel->plain_right && is_single(kernel, a) && is_single(kernel, b);
     bool allowed = with->separate || (small && (finish->may_multiply_out || !shifted));
-    if (!by_blas && allowed) {
+    if (!mu_blas_selected() && allowed) {
         multiply_out(a, b, &left, &right, &f);
     } else {
         choose_left(kernel, &left, &right);
@@ -282,7 +282,7 @@ void mu_symmul_finish(const mu_matmul *with, size_t m, const mu_operand *a, cons
         add_term(&f, finish->plus, (ptrdiff_t)ldc, finish->plus_factor);
     }
     f.shift += finish->plus_identity;
-    if (by_blas) {
+    if (mu_blas_selected()) {
         mu_blas_symmul(with, m, a, b, c, ldc);
         finish_square(kernel, &f, c, ldc, 0, m, 0, m, finish->last);
         return;

@@ -23,11 +23,7 @@ typedef struct lines {
 
 static lines count_lines(const muonium_mpi *d)
 {
-    lines l = {0, d->description->count};
-    for (const muonium_group *g = d->description->groups; g; g = g->next) {
-        l.groups++;
-    }
-    return l;
+    return (lines){d->description->last_group->number + 1, d->description->count};
 }
 
 static void write_own_options(const muonium_mpi *d, char text[LINE])
@@ -61,19 +57,15 @@ static void write_parameter(const muonium_mpi *d, size_t index, char text[LINE])
     const muonium_tensor *t = &p->tensor;
     mu_quoted name = mu_quote(p->name);
     size_t used =
-               (size_t)snprintf(text, LINE, "%s %s shape", name.text, muonium_dtype_name(t->dtype)),
-           group = 0;
-    for (const muonium_group *g = d->description->groups; g != p->group; g = g->next) {
-        group++;
-    }
+        (size_t)snprintf(text, LINE, "%s %s shape", name.text, muonium_dtype_name(t->dtype));
     for (size_t i = 0; i < t->ndim; i++) {
         used += (size_t)snprintf(text + used, LINE - used, " %zu", t->shape[i]);
     }
     used += (size_t)snprintf(text + used, LINE - used,
                              " gradients %s route %s group %zu layout %d axes %x/%x blocks %zu",
-                             muonium_dtype_name(p->grad_dtype), p->muon ? "muon" : "adam", group,
-                             (int)t->layout, (unsigned)t->out_axes, (unsigned)t->in_axes,
-                             p->matrices.blocks);
+                             muonium_dtype_name(p->grad_dtype), p->muon ? "muon" : "adam",
+                             p->group->number, (int)t->layout, (unsigned)t->out_axes,
+                             (unsigned)t->in_axes, p->matrices.blocks);
     for (size_t i = 0; i < t->row_split_count && used + 24 < LINE; i++) {
         used += (size_t)snprintf(text + used, LINE - used, " %zu", t->row_splits[i]);
     }

@@ -131,15 +131,6 @@ static muonium_status add_groups(muonium_mpi *d)
     return status;
 }
 
-static muonium_group *own_group(const muonium_mpi *d, const mu_parameter *p)
-{
-    size_t number = 0;
-    for (const muonium_group *g = d->description->groups; g != p->group; g = g->next) {
-        number++;
-    }
-    return d->own_groups[number];
-}
-
 /* Random numbers for rounding must be those of the whole parameter. */
 static muonium_status add_parts(muonium_mpi *d)
 {
@@ -149,7 +140,7 @@ static muonium_status add_parts(muonium_mpi *d)
         const mu_parameter *p = d->description->parameters[part->piece.parameter];
         mu_part_tensor as;
         mu_tensor_of_part(p, part, &as);
-        status = muonium_add(d->own, &as.tensor, own_group(d, p));
+        status = muonium_add(d->own, &as.tensor, d->own_groups[p->group->number]);
         if (status == MUONIUM_OK) {
             d->own->parameters[i]->random_key = p->random_key;
             d->own->parameters[i]->random_first = part->piece.first;

@@ -110,6 +110,8 @@ void mu_log_routes(const muonium_optimizer *optimizer);
 
 struct muonium_group {
     muonium_group *next;
+    size_t number;     /* among the groups of its optimizer */
+    mu_interval place; /* its own address, see muonium_optimizer */
     muonium_options options;
     double table[MUONIUM_MAX_STEPS][3]; /* a copy of, or generated for, the options' */
     char *strings;                      /* copies of the options' */
@@ -118,8 +120,8 @@ struct muonium_group {
 typedef struct mu_parameter {
     char *name;
     uint64_t name_hash;
-    size_t number;        /* among the parameters of its optimizer */
-    mu_extent data, grad; /* where they lie; grad is empty without a gradient */
+    size_t number;          /* among the parameters of its optimizer */
+    mu_interval data, grad; /* where they lie; grad is empty without a gradient */
     char reason[MU_REASON_SIZE];
     muonium_tensor tensor; /* name, strides and row_splits are our own copies, all filled in */
     muonium_dtype grad_dtype;
@@ -151,9 +153,14 @@ typedef struct mu_schedule mu_schedule; /* schedule.h */
 
 struct muonium_optimizer {
     muonium_group *groups; /* the default one first */
+    muonium_group *last_group;
+    mu_interval *group_places; /* addresses of the groups, to know them without reading them */
     mu_parameter **parameters;
     size_t count, capacity;
-    mu_schedule *schedule; /* NULL: to be made by the next step */
+    mu_index names;            /* of the parameters */
+    mu_interval *data, *grads; /* of the parameters; out of date once `moved` */
+    bool moved;                /* by a step at new places */
+    mu_schedule *schedule;     /* NULL: to be made by the next step */
     muonium_counters counters;
     size_t scratch_bytes; /* as in the first options */
     muonium_log *log;

@@ -75,6 +75,18 @@ static void free_group(muonium_group *group)
     }
 }
 
+static mu_extent address_of(const muonium_group *group)
+{
+    return (mu_extent){(uintptr_t)group, (uintptr_t)group + 1};
+}
+
+static void enter_group(muonium_optimizer *optimizer, muonium_group *group)
+{
+    optimizer->last_group = group;
+    group->place.extent = address_of(group);
+    mu_interval_insert(&optimizer->group_places, &group->place);
+}
+
 muonium_status muonium_add_group(muonium_optimizer *optimizer, const muonium_options *options,
                                  muonium_group **group)
 {
@@ -86,22 +98,17 @@ muonium_status muonium_add_group(muonium_optimizer *optimizer, const muonium_opt
     if (status != MUONIUM_OK) {
         return status;
     }
-    muonium_group *last = optimizer->groups;
-    while (last->next) {
-        last = last->next;
-    }
-    last->next = made;
+    made->number = optimizer->last_group->number + 1;
+    optimizer->last_group->next = made;
+    enter_group(optimizer, made);
     *group = made;
     return MUONIUM_OK;
 }
 
+/* A group of another optimizer may be gone: it must not be read. */
 static bool owns(const muonium_optimizer *optimizer, const muonium_group *group)
 {
-    const muonium_group *candidate = optimizer->groups;
-    while (candidate && candidate != group) {
-        candidate = candidate->next;
-    }
-    return candidate != NULL;
+    return mu_interval_find(optimizer->group_places, address_of(group)) != NULL;
 }
 
 /* ---- the optimizer ---- */
@@ -122,6 +129,7 @@ muonium_status muonium_create(const muonium_options *options, muonium_optimizer 
         return mu_fail(MUONIUM_NO_MEMORY, "no memory for an optimizer");
     }
     made->groups = group;
+    enter_group(made, group);
     made->scratch_bytes = group->options.scratch_bytes;
     made->log = group->options.log;
     made->log_context = group->options.log_context;
@@ -164,6 +172,7 @@ void muonium_destroy(muonium_optimizer *optimizer)
         free_parameter(optimizer->parameters[i]);
     }
     mu_free(optimizer->parameters);
+    mu_index_release(&optimizer->names);
     for (muonium_group *group = optimizer->groups; group;) {
         muonium_group *next = group->next;
         free_group(group);
@@ -259,9 +268,41 @@ muonium_status mu_grad_extent(const mu_parameter *p, const void *grad, mu_extent
                 : MUONIUM_OK;
 }
 
+/* Enter where a parameter and its gradient lie, or take it back. */
+static void settle(muonium_optimizer *optimizer, mu_parameter *p)
+{
+    mu_interval_insert(&optimizer->data, &p->data);
+    mu_interval_insert(&optimizer->grads, &p->grad);
+}
+
+static void unsettle(muonium_optimizer *optimizer, mu_parameter *p)
+{
+    mu_interval_remove(&optimizer->data, &p->data);
+    mu_interval_remove(&optimizer->grads, &p->grad);
+}
+
+/* Bring optimizer->data and ->grads up to date. */
+static void settle_all(muonium_optimizer *optimizer)
+{
+    if (!optimizer->moved) {
+        return;
+    }
+    optimizer->data = optimizer->grads = NULL;
+    for (size_t i = 0; i < optimizer->count; i++) {
+        settle(optimizer, optimizer->parameters[i]);
+    }
+    optimizer->moved = false;
+}
+
+static const mu_parameter *overlapped(mu_interval *set, mu_extent extent)
+{
+    const mu_interval *found = mu_interval_find(set, extent);
+    return found ? found->owner : NULL;
+}
+
 /* What a parameter writes must be its own: no gradient, nor another parameter's. Sets
- * the extents of p, which it must not have in common with any other. */
-static muonium_status check_memory(const muonium_optimizer *optimizer, mu_parameter *p)
+ * the extents of p, which is not settled. */
+static muonium_status check_memory(muonium_optimizer *optimizer, mu_parameter *p)
 {
     mu_extent data, grad;
     muonium_status status = mu_data_extent(p, p->tensor.data, &data);
@@ -274,24 +315,22 @@ static muonium_status check_memory(const muonium_optimizer *optimizer, mu_parame
     if (mu_extents_overlap(data, grad)) {
         return mu_fail(MUONIUM_INVALID, "data and grad of %s overlap", p->name);
     }
-    for (size_t i = 0; i < optimizer->count; i++) {
-        const mu_parameter *other = optimizer->parameters[i];
-        if (other == p) {
-            continue;
-        }
-        if (mu_extents_overlap(data, other->data)) {
-            return mu_fail(MUONIUM_INVALID,
-                           "data of %s overlaps data of %s: add a tensor once, and views of one "
-                           "memory as one tensor",
-                           p->name, other->name);
-        }
-        if (mu_extents_overlap(data, other->grad) || mu_extents_overlap(grad, other->data)) {
-            return mu_fail(MUONIUM_INVALID, "memory of %s overlaps data or grad of %s", p->name,
-                           other->name);
-        }
+    settle_all(optimizer);
+    const mu_parameter *other = overlapped(optimizer->data, data);
+    if (other) {
+        return mu_fail(MUONIUM_INVALID,
+                       "data of %s overlaps data of %s: add a tensor once, and views of one "
+                       "memory as one tensor",
+                       p->name, other->name);
     }
-    p->data = data;
-    p->grad = grad;
+    other = overlapped(optimizer->grads, data);
+    other = other ? other : overlapped(optimizer->data, grad);
+    if (other) {
+        return mu_fail(MUONIUM_INVALID, "memory of %s overlaps data or grad of %s", p->name,
+                       other->name);
+    }
+    p->data.extent = data;
+    p->grad.extent = grad;
     return MUONIUM_OK;
 }
 
@@ -392,12 +431,11 @@ static muonium_status describe(muonium_optimizer *optimizer, const muonium_tenso
 static size_t index_of(const muonium_optimizer *optimizer, const char *name)
 {
     uint64_t hash = mu_hash_text(name);
-    size_t i = 0;
-    while (i < optimizer->count && (optimizer->parameters[i]->name_hash != hash ||
-                                    strcmp(optimizer->parameters[i]->name, name) != 0)) {
-        i++;
-    }
-    return i;
+    size_t probe = 0, i;
+    do {
+        i = mu_index_next(&optimizer->names, hash, &probe);
+    } while (i != SIZE_MAX && strcmp(optimizer->parameters[i]->name, name) != 0);
+    return i == SIZE_MAX ? optimizer->count : i;
 }
 
 static muonium_status name_parameter(muonium_optimizer *optimizer, const char *given,
@@ -429,6 +467,9 @@ static muonium_status name_parameter(muonium_optimizer *optimizer, const char *g
 
 static bool make_room(muonium_optimizer *optimizer)
 {
+    if (!mu_index_reserve(&optimizer->names, optimizer->count + 1)) {
+        return false;
+    }
     if (optimizer->count < optimizer->capacity) {
         return true;
     }
@@ -460,6 +501,7 @@ muonium_status muonium_add(muonium_optimizer *optimizer, const muonium_tensor *t
     if (!p) {
         return mu_fail(MUONIUM_NO_MEMORY, "no memory for another parameter");
     }
+    p->data.owner = p->grad.owner = p;
     p->group = group ? group : optimizer->groups;
     muonium_status status = name_parameter(optimizer, tensor->name, p);
     if (status == MUONIUM_OK) {
@@ -472,6 +514,8 @@ muonium_status muonium_add(muonium_optimizer *optimizer, const muonium_tensor *t
         return status;
     }
     p->number = optimizer->count;
+    mu_index_add(&optimizer->names, p->name_hash, p->number);
+    settle(optimizer, p);
     optimizer->parameters[optimizer->count++] = p;
     optimizer->counters.muon += p->muon;
     optimizer->counters.adam += !p->muon;
@@ -525,7 +569,10 @@ static muonium_status move_to(muonium_optimizer *optimizer, mu_parameter *p, voi
 {
     void *before = *place;
     *place = target;
+    settle_all(optimizer);
+    unsettle(optimizer, p);
     muonium_status status = check_memory(optimizer, p);
+    settle(optimizer, p);
     if (status != MUONIUM_OK) {
         *place = before;
     }

@@ -53,7 +53,7 @@ static muonium_status place_data(const muonium_optimizer *optimizer, void *const
 {
     for (size_t i = 0; i < optimizer->count; i++) {
         mu_parameter *p = optimizer->parameters[i];
-        places[i] = (mu_place){p->data, p};
+        places[i] = (mu_place){p->data.extent, p};
         if (!data || data[i] == p->tensor.data) {
             continue;
         }
@@ -117,11 +117,12 @@ muonium_status muonium_step_at(muonium_optimizer *optimizer, void *const *data, 
     if (status != MUONIUM_OK) {
         return status;
     }
+    optimizer->moved = true;
     for (size_t i = 0; i < count; i++) {
         mu_parameter *p = places[i].parameter;
-        p->data = places[i].extent;
+        p->data.extent = places[i].extent;
         p->tensor.data = data ? data[p->number] : p->tensor.data;
-        p->grad = extents[p->number];
+        p->grad.extent = extents[p->number];
         p->tensor.grad = grads[p->number];
     }
     return muonium_step(optimizer);

@@ -37,14 +37,29 @@ static bool same_class(const mu_class *c, const mu_parameter *p, size_t m, size_
     return c->group == p->group && c->m == m && c->n == n && c->across == p->across;
 }
 
-/* Find or, the second time, count members of the class of a matrix. */
-static mu_class *class_of(mu_schedule *schedule, const mu_parameter *p, size_t m, size_t n)
+static uint64_t hash_class(const mu_parameter *p, size_t m, size_t n)
 {
-    for (size_t c = schedule->class_count; c-- > 0;) { /* the last is the likeliest */
+    const uint64_t parts[] = {(uintptr_t)p->group, (uintptr_t)p->across, m, n};
+    uint64_t hash = 0;
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+        hash = (hash ^ parts[i]) * 0x9e3779b97f4a7c15u;
+        hash ^= hash >> 32;
+    }
+    return hash;
+}
+
+/* Find or, the first time, make the class of a matrix. `known` has room for all classes. */
+static mu_class *class_of(mu_schedule *schedule, mu_index *known, const mu_parameter *p, size_t m,
+                          size_t n)
+{
+    uint64_t hash = hash_class(p, m, n);
+    size_t probe = 0, c;
+    while ((c = mu_index_next(known, hash, &probe)) != SIZE_MAX) {
         if (same_class(&schedule->classes[c], p, m, n)) {
             return &schedule->classes[c];
         }
     }
+    mu_index_add(known, hash, schedule->class_count);
     mu_class *made = &schedule->classes[schedule->class_count++];
     *made =
         (mu_class){.m = m, .n = n, .longer = m > n ? m : n, .across = p->across, .group = p->group};
@@ -70,7 +85,7 @@ static size_t count_shapes(const muonium_optimizer *optimizer)
     return count;
 }
 
-static void classify(const muonium_optimizer *optimizer, mu_schedule *schedule)
+static void classify(const muonium_optimizer *optimizer, mu_schedule *schedule, mu_index *known)
 {
     for (int pass = 0; pass < 2; pass++) { /* count, then place */
         mu_member *next = schedule->members;
@@ -84,7 +99,7 @@ static void classify(const muonium_optimizer *optimizer, mu_schedule *schedule)
             for (size_t k = 0; p->muon && k < p->matrices.count; k++) {
                 size_t m, n;
                 oriented_shape(p, k, &m, &n);
-                mu_class *c = class_of(schedule, p, m, n);
+                mu_class *c = class_of(schedule, known, p, m, n);
                 if (pass == 1) {
                     c->members[c->count] = (mu_member){p, k};
                 }
@@ -268,17 +283,20 @@ static muonium_status fill(const muonium_optimizer *optimizer, mu_schedule *sche
     schedule->active = mu_alloc(optimizer->count * sizeof *schedule->active);
     schedule->places = mu_alloc(optimizer->count * sizeof *schedule->places);
     schedule->grads = mu_alloc(optimizer->count * sizeof *schedule->grads);
+    mu_index known = {0};
     if (!schedule->members || !schedule->classes || !schedule->chunks || !schedule->unsound ||
-        !schedule->moderate || !schedule->active || !schedule->places || !schedule->grads) {
+        !schedule->moderate || !schedule->active || !schedule->places || !schedule->grads ||
+        !mu_index_reserve(&known, shapes)) {
         return mu_fail(MUONIUM_NO_MEMORY, "no memory to schedule %zu matrices of %zu parameters",
                        matrices, optimizer->count);
     }
+    classify(optimizer, schedule, &known);
+    mu_index_release(&known);
     muonium_status status = mu_kernel_choose(MUONIUM_F32, &schedule->kernel);
     if (status != MUONIUM_OK) {
         return status;
     }
     schedule->elementwise = mu_elementwise_for(schedule->kernel->isa);
-    classify(optimizer, schedule);
     cut_chunks(optimizer, schedule);
     return allocate_scratch(optimizer, schedule);
 }

@@ -100,7 +100,11 @@ static inline vf_t vf_widen(muonium_dtype dtype, const void *from)
 static inline void vf_narrow(vf_t v, muonium_dtype half, void *to)
 {
     if (half == MUONIUM_F16) {
+        /* Without optimisation gcc's intrinsic is a macro that has a mask of -1. */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wsign-conversion"
         _mm256_storeu_si256(to, _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+#pragma GCC diagnostic pop
         return;
     }
     __m512i bits = _mm512_castps_si512(v);
