@@ -386,6 +386,21 @@ static double improve(const trial *y, int positions, bool *restart, int *part)
     return least;
 }
 
+/* A direction in which X is exactly zero, as most are in a matrix of ones, never leaves zero,
+ * while rounding may make its eigenvalue of R negative, and that grows by a^2 every step. The
+ * trials above know only singular values that long tables bring up to 1. The half types round
+ * so coarsely that no choice would do, but restarting before every step. */
+static void bound_growth(const trial *y, bool *restart)
+{
+    const double limit = sqrt(0.1 / y->unit); /* then the eigenvalue stays above -0.1 */
+    double growth = 1;
+    for (int t = 0; t < y->steps && y->unit < 0x1p-20; t++) {
+        double a = fabs(y->table[t][0]);
+        restart[t] = restart[t] || (t > 0 && growth * a > limit);
+        growth = restart[t] ? a : growth * a;
+    }
+}
+
 static void search(const double (*table)[3], int steps, double unit, bool *restart)
 {
     /* Ratios hardly depend on the unit, but whether a negative eigenvalue gets out of
@@ -402,12 +417,11 @@ static void search(const double (*table)[3], int steps, double unit, bool *resta
         part = value > left ? i : part;
         left = fmax(left, value);
     }
-    if (left <= 1) {
-        return;
-    }
     /* One; else the best pair (for long tables the one kept and extended, as all
      * pairs take too long); else one more at a time. */
-    left = improve(&y, 1, restart, &part);
+    if (left > 1) {
+        left = improve(&y, 1, restart, &part);
+    }
     if (left > 1 && steps <= EXHAUSTIVE) {
         for (int t = 0; t < steps; t++) {
             restart[t] = false;
@@ -417,6 +431,7 @@ static void search(const double (*table)[3], int steps, double unit, bool *resta
     for (int count = 2; left > 1 && count < steps; count++) {
         left = improve(&y, 1, restart, &part);
     }
+    bound_growth(&y, restart);
 }
 
 /* ---- what was found before ---- */
