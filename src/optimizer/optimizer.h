@@ -8,10 +8,13 @@
  *     schedule.c    which matrices are orthogonalised together, and scratch memory
  *     step.c        the step; muon.c and adam.c do its two halves
  *     places.c      the step with everything at new places
+ *     use.c         which call is using the optimizer
  *     gradients.c, qk_clip.c, report.c, state.c
  */
 #ifndef MU_OPTIMIZER_H
 #define MU_OPTIMIZER_H
+
+#include <stdatomic.h>
 
 #include "base/base.h"
 #include "matmul/kernel.h"
@@ -99,6 +102,9 @@ muonium_status mu_route(const muonium_tensor *tensor, const char *name,
                         const muonium_options *options, const mu_matrices *matrices, bool *muon,
                         char reason[MU_REASON_SIZE]);
 
+/* Give a line to the log; there must be one. */
+void mu_log(const muonium_optimizer *optimizer, const char *line);
+
 /* The verbose log: counts, counts per reason, up to ten shapes per reason. */
 void mu_log_routes(const muonium_optimizer *optimizer);
 
@@ -153,9 +159,28 @@ struct muonium_optimizer {
     muonium_log *log;
     void *log_context;
     bool logged;
-    bool stateless; /* a description: see muonium_create_description */
-    bool identity;  /* for tests: leave D as it is instead of orthogonalising it */
+    bool stateless;             /* a description: see muonium_create_description */
+    size_t holders;             /* objects of libmuonium_mpi that rely on this description */
+    _Atomic(const char *) user; /* the call that is using it; NULL: none. See mu_enter. */
+    atomic_bool in_loss;        /* muonium_step_with is calling its `loss` */
+    bool identity;              /* for tests: leave D as it is instead of orthogonalising it */
 };
+
+/* use.c: mark the optimizer as in use by `call`, a call that changes it or calls back; fails,
+ * naming both calls, while another is under way. NULL is refused too. */
+muonium_status mu_enter(const muonium_optimizer *optimizer, const char *call);
+
+/* use.c: the same for what the `loss` of muonium_step_with may not do. */
+muonium_status mu_enter_alone(const muonium_optimizer *optimizer, const char *call);
+
+/* use.c: take the mark away. Returns `status`. */
+muonium_status mu_leave(const muonium_optimizer *optimizer, muonium_status status);
+
+/* use.c: fail, naming the call, if libmuonium_mpi relies on the parameters as they are. */
+muonium_status mu_check_unheld(const muonium_optimizer *optimizer, const char *call);
+
+/* step.c: muonium_step within a call that has marked the optimizer. */
+muonium_status mu_step(muonium_optimizer *optimizer);
 
 /* parameters.c: parameter `index`; fails, naming it, if there is none. */
 muonium_status mu_parameter_at(const muonium_optimizer *optimizer, size_t index,

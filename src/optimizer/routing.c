@@ -278,7 +278,14 @@ static void log_reason(const muonium_optimizer *optimizer, const routed *same, s
     if (count > SHAPES_SHOWN) {
         append(&line, ", …and %zu more", count - SHAPES_SHOWN);
     }
-    optimizer->log(optimizer->log_context, line.text);
+    mu_log(optimizer, line.text);
+}
+
+void mu_log(const muonium_optimizer *optimizer, const char *line)
+{
+    const char *outer = mu_callback_begin("log");
+    optimizer->log(optimizer->log_context, line);
+    mu_callback_end(outer);
 }
 
 void mu_log_routes(const muonium_optimizer *optimizer)
@@ -293,7 +300,7 @@ void mu_log_routes(const muonium_optimizer *optimizer)
     }
     log_line line = {.used = 0};
     append(&line, "%zu Muon, %zu AdamW", muon, count - muon);
-    optimizer->log(optimizer->log_context, line.text);
+    mu_log(optimizer, line.text);
 
     routed *sorted = count > 0 ? mu_alloc(count * sizeof *sorted) : NULL;
     if (sorted == NULL) {

@@ -70,8 +70,8 @@ static muonium_status check_state(const mu_parameter *p, const muonium_state *gi
     return MUONIUM_OK;
 }
 
-muonium_status muonium_set_state(muonium_optimizer *optimizer, size_t parameter,
-                                 const muonium_state *state)
+static muonium_status set_state(muonium_optimizer *optimizer, size_t parameter,
+                                const muonium_state *state)
 {
     mu_parameter *p = NULL;
     muonium_status status = mu_parameter_at(optimizer, parameter, &p);
@@ -102,4 +102,12 @@ muonium_status muonium_set_state(muonium_optimizer *optimizer, size_t parameter,
     p->has_master = state->master != NULL;
     p->steps = state->steps;
     return MUONIUM_OK;
+}
+
+muonium_status muonium_set_state(muonium_optimizer *optimizer, size_t parameter,
+                                 const muonium_state *state)
+{
+    muonium_status status = mu_enter(optimizer, __func__);
+    return status == MUONIUM_OK ? mu_leave(optimizer, set_state(optimizer, parameter, state))
+                                : status;
 }

@@ -138,11 +138,8 @@ static muonium_status take_step(muonium_optimizer *optimizer)
     return MUONIUM_OK;
 }
 
-muonium_status muonium_step(muonium_optimizer *optimizer)
+muonium_status mu_step(muonium_optimizer *optimizer)
 {
-    if (!optimizer) {
-        return mu_fail(MUONIUM_INVALID, "optimizer is NULL");
-    }
     if (optimizer->count == 0) {
         return mu_fail(MUONIUM_INVALID,
                        "the optimizer has no parameters: add some with muonium_add");
@@ -153,14 +150,32 @@ muonium_status muonium_step(muonium_optimizer *optimizer)
     return status;
 }
 
+muonium_status muonium_step(muonium_optimizer *optimizer)
+{
+    muonium_status status = mu_enter_alone(optimizer, __func__);
+    return status == MUONIUM_OK ? mu_leave(optimizer, mu_step(optimizer)) : status;
+}
+
 muonium_status muonium_step_with(muonium_optimizer *optimizer, double (*loss)(void *context),
                                  void *context, double *value)
 {
     if (!optimizer || !loss) {
         return mu_fail(MUONIUM_INVALID, "%s is NULL", optimizer ? "loss" : "optimizer");
     }
+    muonium_status status = mu_enter_alone(optimizer, __func__);
+    if (status != MUONIUM_OK) {
+        return status;
+    }
+    atomic_store(&optimizer->in_loss, true); /* in place of the mark, which forbids more */
+    mu_leave(optimizer, MUONIUM_OK);
+    const char *outer = mu_callback_begin("loss");
     double found = loss(context);
-    muonium_status status = muonium_step(optimizer);
+    mu_callback_end(outer);
+    status = mu_enter(optimizer, __func__);
+    atomic_store(&optimizer->in_loss, false);
+    if (status == MUONIUM_OK) {
+        status = mu_leave(optimizer, mu_step(optimizer));
+    }
     if (status == MUONIUM_OK && value) {
         *value = found;
     }
