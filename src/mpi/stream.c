@@ -75,6 +75,7 @@ muonium_status mu_streams_make(const muonium_mpi *d, bool gradients, mu_streams 
     size_t most = d->options.chunk_bytes / ranks, wanted = d->options.bucket_bytes / ranks;
     size_t slab = wanted < 4096 ? 4096 : wanted;
     slab = slab < most ? slab : most;
+    slab = slab < longest ? slab : longest;
     streams->slab = slab < WORD ? WORD : slab / WORD * WORD;
     streams->rounds = (longest + streams->slab - 1) / streams->slab;
     return MUONIUM_OK;
