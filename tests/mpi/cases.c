@@ -520,8 +520,9 @@ static void case_bucket(void)
     }
     allocated = 0;
     muonium_mpi *dist = create_on(MPI_COMM_WORLD, &m, &o);
-    /* Buckets: two of the model. State, sums and tables of all or less: four. Scratch: 4 MB. */
-    size_t bound = 6 * elements * sizeof(float) + ((size_t)4 << 20);
+    /* Four buckets, to send and to receive, of the model at most. State, sums and tables of
+     * all or less: four more. Scratch: 4 MB. */
+    size_t bound = (8 + 4) * elements * sizeof(float) + ((size_t)4 << 20);
     CHECK(allocated <= bound, "%zu bytes for %zu elements", allocated, elements);
     model_gradients(&m, rank, 0);
     CHECK_OK(muonium_mpi_step(dist));
