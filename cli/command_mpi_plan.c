@@ -161,6 +161,15 @@ static int next_ranks(const char **list)
     return (int)value;
 }
 
+static bool are_ranks(const char *list)
+{
+    int ranks;
+    do {
+        ranks = next_ranks(&list);
+    } while (ranks > 0);
+    return ranks == 0;
+}
+
 static int plan_all(const command *self, const arguments *given,
                     const muonium_optimizer *description)
 {
@@ -175,6 +184,15 @@ static int plan_all(const command *self, const arguments *given,
     if (!(value[LINK].number > 0)) {
         return message_usage(self->name, "--link must be above 0");
     }
+    if (!are_ranks(value[RANKS].text)) {
+        return message_usage(self->name, "--ranks '%s': use numbers from 1 on, separated by commas",
+                             value[RANKS].text);
+    }
+    forecast alone;
+    muonium_status status = look_ahead(description, 1, &how, 1, 0, &alone);
+    if (status != MUONIUM_OK) {
+        return message_status(self->name, status);
+    }
     if (as_json) {
         json_object(&writer, NULL);
         json_string(&writer, "model", value[MODEL].text);
@@ -185,16 +203,8 @@ static int plan_all(const command *self, const arguments *given,
                "allreduce");
     }
     const char *list = value[RANKS].text;
-    forecast alone;
-    muonium_status status = look_ahead(description, 1, &how, 1, 0, &alone);
     for (int ranks; status == MUONIUM_OK && (ranks = next_ranks(&list)) != 0;) {
         forecast f;
-        if (ranks < 0) {
-            return message_usage(self->name,
-                                 "--ranks '%s': use numbers from 1 on, separated by "
-                                 "commas",
-                                 value[RANKS].text);
-        }
         status = look_ahead(description, ranks, &how, value[LINK].number * 1e9, alone.compute, &f);
         if (status != MUONIUM_OK) {
             break;

@@ -31,6 +31,16 @@
  * - Threads. All functions may be called from any thread. Work is spread over
  *   one pool per process; results are bit-identical for every thread count and
  *   for every batching on the same instruction set.
+ * - Callbacks. The library calls functions of the caller from the thread that
+ *   called it (the allocator's: from any). A callback must return: longjmp or
+ *   a C++ exception out of it leaves memory behind and what it was called for
+ *   marked as in use, so that every later call on that fails. A callback may use
+ *   other optimizers, readers and writers freely. On the optimizer that it was
+ *   called for it may call what only looks (muonium_parameter_count, _find,
+ *   _report, _count, _certificates, _state_of, _grad_norm); all else fails with
+ *   MUONIUM_INVALID and a message that names both calls, nothing has changed,
+ *   and the call under way goes on. The `loss` of muonium_step_with may do
+ *   anything but step. An allocator must not call the library.
  * - Ownership. The caller owns every array passed in; the library keeps no
  *   pointer to it beyond the call unless the function says so. Strings are
  *   copied.
@@ -100,7 +110,8 @@ MUONIUM_API const char *muonium_last_error(void);
 
 /* Where the library gets its memory. `allocate` returns memory aligned to
  * `alignment` (a power of two) or NULL; `release` takes what it returned. Both
- * may be called from any thread, several at a time. */
+ * may be called from any thread, several at a time, and must not call the
+ * library. */
 typedef struct muonium_allocator {
     void *(*allocate)(void *context, size_t bytes, size_t alignment);
     void (*release)(void *context, void *memory);
@@ -383,8 +394,9 @@ MUONIUM_API muonium_status muonium_orthogonalize(muonium_shape shape,
  *     }
  *     muonium_destroy(opt);
  *
- * One optimizer is used by one thread at a time; any number live side by side on
- * the one pool, and making one costs microseconds and no thread. */
+ * One optimizer is used by one thread at a time: a call that would change it while
+ * another is changing or saving it is refused with MUONIUM_INVALID. Any number live
+ * side by side on the one pool, and making one costs microseconds and no thread. */
 
 /* For a Muon parameter W with gradient G, momentum M, learning rate lr:
  *   M <- momentum of G;  D <- M, or Nesterov's look ahead;  O <- orthogonalised D;
@@ -562,7 +574,11 @@ typedef struct muonium_group muonium_group;
 /* Make an optimizer; NULL options mean the default recipe. */
 MUONIUM_API muonium_status muonium_create(const muonium_options *options,
                                           muonium_optimizer **optimizer);
-MUONIUM_API void muonium_destroy(muonium_optimizer *optimizer); /* NULL is allowed */
+
+/* NULL is allowed. Does nothing while another call is using the optimizer, which is so in
+ * its callbacks, nor to a description that a muonium_mpi was made of and that lives still:
+ * muonium_last_error tells, and the optimizer must be destroyed later. */
+MUONIUM_API void muonium_destroy(muonium_optimizer *optimizer);
 
 /* The same without state: it takes groups and parameters, routes and reports them, but
  * holds no momentum or moments and cannot step, save or load. For asking what a model
@@ -626,7 +642,9 @@ MUONIUM_API muonium_status muonium_step_at(muonium_optimizer *optimizer, void *c
                                            void *const *grads, size_t count);
 
 /* Call `loss`, which computes gradients and returns the loss, then step; the loss goes
- * to *value if that is not NULL. */
+ * to *value if that is not NULL. The step has not begun while `loss` runs, so that it may
+ * clip gradients, set rates and places, add parameters, save or load; but it cannot step or
+ * destroy the optimizer. */
 MUONIUM_API muonium_status muonium_step_with(muonium_optimizer *optimizer,
                                              double (*loss)(void *context), void *context,
                                              double *value);
@@ -792,7 +810,9 @@ MUONIUM_API muonium_status muonium_reader_open_source(const muonium_source *sour
                                                       muonium_reader **reader);
 MUONIUM_API muonium_status muonium_reader_open_memory(const void *data, size_t bytes,
                                                       muonium_reader **reader);
-MUONIUM_API void muonium_reader_close(muonium_reader *reader); /* NULL is allowed */
+
+/* NULL is allowed. Does nothing in a callback of a call that is reading from it. */
+MUONIUM_API void muonium_reader_close(muonium_reader *reader);
 
 /* The tensors in the order of their data, from 0; and by name. NULL if there is
  * none. Entries and their strings live until the close. */
@@ -849,7 +869,8 @@ MUONIUM_API muonium_status muonium_writer_add(muonium_writer *writer, const char
 MUONIUM_API muonium_status muonium_writer_begin(muonium_writer *writer, const char *path);
 
 /* Begin writing to a function instead, which takes the bytes in order and
- * returns false if it cannot. */
+ * returns false if it cannot. It can do nothing with the writer itself: calls
+ * on it fail, and muonium_writer_destroy does nothing. */
 MUONIUM_API muonium_status muonium_writer_begin_sink(muonium_writer *writer,
                                                      bool (*write)(void *context, const void *data,
                                                                    size_t bytes),

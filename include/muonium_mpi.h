@@ -17,9 +17,9 @@
  *     muonium_mpi_destroy(dist);
  *     muonium_destroy(opt);
  *
- * The description stays the caller's: rates are changed there (muonium_set_lr), and places of
- * parameters and gradients (muonium_set_data, muonium_set_grad). It must live as long as what
- * was created from it, and no parameter or group may be added meanwhile.
+ * The description stays the caller's: rates are changed there (muonium_set_lr), on all ranks
+ * alike, and places of parameters and gradients (muonium_set_data, muonium_set_grad). Until
+ * muonium_mpi_destroy it takes no parameter or group, and muonium_destroy does nothing to it.
  *
  * Rules, beside those of muonium.h:
  *
@@ -32,7 +32,10 @@
  *   at once. Parameters may then be partly of the new step: go back to a checkpoint. What MPI
  *   may still write to is not freed, and MPI_Finalize may wait for the dead, so leave by
  *   MPI_Abort or _exit. The launcher must let the others live: docs/distributed.md.
- * - All other errors are agreed: all ranks return the same status, and nothing has changed.
+ * - All other errors are agreed, those of arguments that one rank has wrong too: all ranks
+ *   return the same status, and nothing has changed.
+ * - Callbacks (the lines of muonium_mpi_report, the description's log) can do nothing with the
+ *   object that they are called for: calls fail, and muonium_mpi_destroy does nothing.
  * - One thread at a time; MPI_THREAD_FUNNELED is enough.
  */
 #ifndef MUONIUM_MPI_H
@@ -57,7 +60,8 @@ typedef struct muonium_mpi_options {
                             rounded to bf16; false: the parameters themselves, exactly */
     double max_norm;     /* > 0: gradients are clipped to this norm of all together; 0: not */
     double deadline;     /* seconds, > 0: of every wait for others; 300 */
-    size_t bucket_bytes; /* travelling at a time, 4 times; 2^23 */
+    size_t bucket_bytes; /* travelling at a time, 4 times; 2^23; more than all gradients
+                            together is the same as these */
     size_t chunk_bytes;  /* the most that one MPI call is given, below 2^31; 2^30 */
     muonium_mpi_plan_options plan;
 } muonium_mpi_options;
@@ -70,7 +74,11 @@ static inline void muonium_mpi_options_init(muonium_mpi_options *options)
 }
 
 /* Collective. Plan, and compare: ranks whose parameters or options differ all fail, with the
- * first difference named. NULL options mean the defaults. The communicator is duplicated. */
+ * first difference named. NULL options mean the defaults. The communicator is duplicated. Ranks
+ * that wait longer than the deadline for another fail with MUONIUM_PEER, as does that one when
+ * it comes; to call out who is there they use the largest tag (MPI_TAG_UB) on the caller's
+ * communicator, on which errors return during the call. A rank that passes MPI_COMM_NULL
+ * cannot tell the others, which then miss it. */
 MUONIUM_API muonium_status muonium_mpi_create(MPI_Comm comm, muonium_optimizer *description,
                                               const muonium_mpi_options *options,
                                               muonium_mpi **distributed);
@@ -81,7 +89,8 @@ MUONIUM_API void muonium_mpi_destroy(muonium_mpi *distributed);
 /* Collective. One step with the gradients that the description points to. A parameter that
  * has a gradient on some ranks only is stepped with the sum of these (the average still
  * divides by the number of ranks); one without any is skipped, as are, or fail, gradients
- * whose sum is not finite, by options.nonfinite. */
+ * whose sum is not finite, by options.nonfinite. Ranks whose rates differ by now (lr, weight
+ * decay, momentum of any group) all fail with MUONIUM_INVALID and the name of the first. */
 MUONIUM_API muonium_status muonium_mpi_step(muonium_mpi *distributed);
 
 /* The same in parts, so that gradients travel while others are still being computed:

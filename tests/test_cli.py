@@ -285,3 +285,13 @@ def test_plot_that_cannot_be_written(tmp_path):
         out, error = run("coeffs", "--plot", path, code=1)
         assert out == "" and f"cannot write '{path}'" in error
     assert os.listdir(tmp_path) == []
+
+
+# ---- mpi-plan ----
+
+
+@pytest.mark.parametrize("ranks", ["0", "4,0", "2,x", "-1", "3,,4"])
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_mpi_plan_checks_ranks_before_it_prints(ranks, form):
+    out, error = run("mpi-plan", f"--ranks={ranks}", *form, code=2)
+    assert out == "" and f"--ranks '{ranks}'" in error

@@ -47,7 +47,8 @@ def run_cases(implementation, ranks, path, *cases):
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4, 7])
 def test_cases(implementation, ranks, tmp_path):
     run_cases(implementation, ranks, tmp_path / "state.safetensors",
-              "equal", "bytes", "nonfinite", "mismatch", "misuse", "split", "columns")
+              "equal", "bytes", "nonfinite", "mismatch", "misuse", "split", "columns", "rates",
+              "held", "creation", "bucket")
 
 
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
@@ -63,8 +64,9 @@ def test_another_number_of_ranks_resumes(implementation, tmp_path):
         run_cases(implementation, 2, path, f"resume-{shape}3")
 
 
-def read_lines(process, seconds):
-    """What the job prints until `seconds` have passed or it has ended."""
+def read_lines(process, seconds, verdicts):
+    """What the job prints until `seconds` have passed, it has ended, or so many ranks have
+    given their verdict."""
     lines, end = [], time.monotonic() + seconds
     os.set_blocking(process.stdout.fileno(), False)
     while time.monotonic() < end:
@@ -75,17 +77,20 @@ def read_lines(process, seconds):
             break
         else:
             time.sleep(0.02)
-        if sum(bool(re.match("survivor|LOST", line)) for line in lines) == 2:
+        if sum(bool(re.match("survivor|LOST|late", line)) for line in lines) == verdicts:
             break
     return lines
 
 
-PHASES = ["create", "gradients", "verdict", "columns", "stepping", "updates", "save", "load"]
+CREATION = ["connect", "create", "compare", "prepare"]
+PHASES = [*CREATION, "gradients", "verdict", "columns", "stepping", "updates", "save", "load"]
 
 # MPICH's launcher ends the job when a rank dies, whatever it is told; stopped ones it leaves.
 FALLS = [("openmpi", "KILL", phase) for phase in PHASES]
-FALLS += [("openmpi", "STOP", phase) for phase in ("gradients", "updates")]
+FALLS += [("openmpi", "STOP", phase) for phase in ("connect", "gradients", "updates")]
 FALLS += [("mpich", "STOP", phase) for phase in PHASES]
+FALLS += [(implementation, "NONE", phase) for implementation in IMPLEMENTATIONS
+          for phase in ("late", "absent")]
 
 
 @pytest.mark.parametrize("implementation, name, phase", FALLS)
@@ -95,7 +100,7 @@ def test_survivors_name_the_missing_rank(implementation, name, phase, tmp_path):
     process = subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE,
                                stderr=subprocess.STDOUT, text=True, start_new_session=True)
     try:
-        lines = read_lines(process, 60)
+        lines = read_lines(process, 60, 3 if name == "NONE" else 2)
     finally:
         for line in lines:
             fallen = re.match(r"victim (\d+)", line)
@@ -108,3 +113,4 @@ def test_survivors_name_the_missing_rank(implementation, name, phase, tmp_path):
             process.wait()
     survivors = [line for line in lines if line.startswith("survivor")]
     assert len(survivors) == 2, "\n".join(lines)
+    assert name != "NONE" or any(line.startswith("late") for line in lines), "\n".join(lines)

@@ -54,6 +54,15 @@ typedef struct mu_quoted {
 
 MU_SHARED mu_quoted mu_quote(const char *name);
 
+/* ---- callback.c: functions of the caller ---- */
+
+/* Before and after a function of the caller is called by this thread: its name, for messages. */
+const char *mu_callback_begin(const char *name); /* returns what the end takes */
+void mu_callback_end(const char *outer);
+
+/* The name of the function of the caller in which this thread is; NULL: in none. */
+const char *mu_callback_name(void);
+
 /* ---- hash.c: a number for a text, by FNV-1a ---- */
 
 MU_SHARED uint64_t mu_hash_text(const char *text);

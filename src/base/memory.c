@@ -59,7 +59,10 @@ muonium_status muonium_set_allocator(const muonium_allocator *allocator)
 void *mu_alloc(size_t bytes)
 {
     /* Allocators may return NULL for no bytes, which would look like a failure. */
-    return in_force.allocate(in_force.context, bytes > 0 ? bytes : 1, MU_ALIGNMENT);
+    const char *outer = mu_callback_begin("allocate");
+    void *memory = in_force.allocate(in_force.context, bytes > 0 ? bytes : 1, MU_ALIGNMENT);
+    mu_callback_end(outer);
+    return memory;
 }
 
 void *mu_alloc_zeroed(size_t bytes)
@@ -86,6 +89,8 @@ void mu_populate(void *memory, size_t bytes)
 void mu_free(void *memory)
 {
     if (memory != NULL) {
+        const char *outer = mu_callback_begin("release");
         in_force.release(in_force.context, memory);
+        mu_callback_end(outer);
     }
 }

@@ -114,12 +114,19 @@ static muonium_status take_piece(const round *r, const piece *p, progress *so_fa
     return last ? finish_array(r, p->array, so_far) : MUONIUM_OK;
 }
 
+static void tell_progress(const mu_reading *reading, uint64_t done, uint64_t total)
+{
+    if (reading->progress) {
+        const char *outer = mu_callback_begin("progress");
+        reading->progress(reading->progress_context, done, total);
+        mu_callback_end(outer);
+    }
+}
+
 static muonium_status run_round(round *r, unsigned lanes, uint64_t total, progress *so_far)
 {
     muonium_status status = MUONIUM_OK;
-    if (r->reading->progress) {
-        r->reading->progress(r->reading->progress_context, so_far->done, total);
-    }
+    tell_progress(r->reading, so_far->done, total);
     mu_pool_run(run_piece, r, r->count, lanes);
     for (size_t i = 0; status == MUONIUM_OK && i < r->count; i++) {
         status = take_piece(r, &r->pieces[i], so_far);
@@ -148,8 +155,8 @@ static muonium_status run_all(mu_incoming *incoming, round *r, unsigned lanes, u
     if (status == MUONIUM_OK && r->count > 0) {
         status = run_round(r, lanes, total, &so_far);
     }
-    if (status == MUONIUM_OK && r->reading->progress) {
-        r->reading->progress(r->reading->progress_context, total, total);
+    if (status == MUONIUM_OK) {
+        tell_progress(r->reading, total, total);
     }
     return status;
 }

@@ -375,6 +375,7 @@ static void take_over(loading *l, const muonium_counters *counters, muonium_load
 static muonium_status load(loading *l, muonium_optimizer *optimizer, muonium_load_report *report)
 {
     muonium_counters counters = {0};
+    mu_reader_hold(l->reader);
     mu_fenv environment = mu_fenv_enter();
     muonium_status status = prepare(l, optimizer, &counters);
     mu_fenv_leave(environment);
@@ -382,6 +383,7 @@ static muonium_status load(loading *l, muonium_optimizer *optimizer, muonium_loa
         take_over(l, &counters, report);
     }
     mu_incoming_release(&l->incoming);
+    mu_reader_release(l->reader);
     mu_free(l->taken);
     mu_text_release(&l->scratch);
     return status;
@@ -393,16 +395,27 @@ void muonium_load_options_init_sized(muonium_load_options *options, size_t size)
     mu_versioned_init(options, size, &defaults, sizeof defaults);
 }
 
-muonium_status muonium_load_reader(muonium_optimizer *optimizer, const muonium_reader *reader,
-                                   const muonium_load_options *options, muonium_load_report *report)
+static muonium_status load_reader(muonium_optimizer *optimizer, const muonium_reader *reader,
+                                  const muonium_load_options *options, muonium_load_report *report)
 {
-    if (!optimizer || !reader) {
-        return mu_fail(MUONIUM_INVALID, "%s is NULL", optimizer ? "reader" : "optimizer");
+    if (!reader) {
+        return mu_fail(MUONIUM_INVALID, "reader is NULL");
     }
     loading l = {.reader = reader, .label = mu_reader_label(reader)};
     muonium_status status =
         mu_versioned_read("muonium_load_options", options, &l.options, sizeof l.options);
     return status == MUONIUM_OK ? load(&l, optimizer, report) : status;
+}
+
+muonium_status muonium_load_reader(muonium_optimizer *optimizer, const muonium_reader *reader,
+                                   const muonium_load_options *options, muonium_load_report *report)
+{
+    muonium_status status = mu_enter(optimizer, __func__);
+    if (status == MUONIUM_OK) {
+        status = load_reader(optimizer, reader, options, report);
+        mu_leave(optimizer, status);
+    }
+    return status;
 }
 
 muonium_status mu_load_into(muonium_optimizer *description, const muonium_reader *reader,
@@ -411,12 +424,13 @@ muonium_status mu_load_into(muonium_optimizer *description, const muonium_reader
 {
     loading l = {
         .reader = reader, .label = mu_reader_label(reader), .take = take, .take_context = context};
-    return load(&l, description, NULL);
+    muonium_status status = mu_enter(description, "muonium_mpi_load");
+    return status == MUONIUM_OK ? mu_leave(description, load(&l, description, NULL)) : status;
 }
 
 static muonium_status load_and_close(muonium_optimizer *optimizer, muonium_reader *reader)
 {
-    muonium_status status = muonium_load_reader(optimizer, reader, NULL, NULL);
+    muonium_status status = load_reader(optimizer, reader, NULL, NULL);
     muonium_reader_close(reader);
     return status;
 }
@@ -424,13 +438,21 @@ static muonium_status load_and_close(muonium_optimizer *optimizer, muonium_reade
 muonium_status muonium_load(muonium_optimizer *optimizer, const char *path)
 {
     muonium_reader *reader = NULL;
-    muonium_status status = muonium_reader_open(path, &reader);
-    return status == MUONIUM_OK ? load_and_close(optimizer, reader) : status;
+    muonium_status status = mu_enter(optimizer, __func__);
+    if (status != MUONIUM_OK) {
+        return status;
+    }
+    status = muonium_reader_open(path, &reader);
+    return mu_leave(optimizer, status == MUONIUM_OK ? load_and_close(optimizer, reader) : status);
 }
 
 muonium_status muonium_load_from(muonium_optimizer *optimizer, const muonium_source *source)
 {
     muonium_reader *reader = NULL;
-    muonium_status status = muonium_reader_open_source(source, &reader);
-    return status == MUONIUM_OK ? load_and_close(optimizer, reader) : status;
+    muonium_status status = mu_enter(optimizer, __func__);
+    if (status != MUONIUM_OK) {
+        return status;
+    }
+    status = muonium_reader_open_source(source, &reader);
+    return mu_leave(optimizer, status == MUONIUM_OK ? load_and_close(optimizer, reader) : status);
 }

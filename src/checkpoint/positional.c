@@ -246,11 +246,12 @@ static muonium_status load(muonium_optimizer *optimizer, list *l,
 muonium_status muonium_load_positional(muonium_optimizer *optimizer, const muonium_buffer *buffers,
                                        size_t count, const muonium_positional_options *options)
 {
-    if (!optimizer || (!buffers && count > 0)) {
-        return mu_fail(MUONIUM_INVALID, "%s is NULL", optimizer ? "buffers" : "optimizer");
+    if (optimizer && !buffers && count > 0) {
+        return mu_fail(MUONIUM_INVALID, "buffers is NULL");
     }
     list l = {.buffers = buffers, .count = count, .label = "list of buffers"};
-    return load(optimizer, &l, options);
+    muonium_status status = mu_enter(optimizer, __func__);
+    return status == MUONIUM_OK ? mu_leave(optimizer, load(optimizer, &l, options)) : status;
 }
 
 muonium_status muonium_load_positional_reader(muonium_optimizer *optimizer,
@@ -262,5 +263,6 @@ muonium_status muonium_load_positional_reader(muonium_optimizer *optimizer,
     }
     list l = {
         .reader = reader, .count = muonium_reader_count(reader), .label = mu_reader_label(reader)};
-    return load(optimizer, &l, options);
+    muonium_status status = mu_enter(optimizer, __func__);
+    return status == MUONIUM_OK ? mu_leave(optimizer, load(optimizer, &l, options)) : status;
 }

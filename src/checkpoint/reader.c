@@ -10,6 +10,7 @@
 #include "checkpoint/text.h"
 
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -18,8 +19,35 @@ struct muonium_reader {
     muonium_source source;
     int file;            /* -1 unless opened by path; then source.read is unused */
     uint32_t header_crc; /* of length and JSON as they are in the file */
+    atomic_uint holders; /* calls under way that call back and need the reader afterwards */
     mu_quoted label;
 };
+
+/* Not part of what a const reader promises to keep. */
+static atomic_uint *holders_of(const muonium_reader *reader)
+{
+    return &((muonium_reader *)(uintptr_t)reader)->holders;
+}
+
+void mu_reader_hold(const muonium_reader *reader)
+{
+    atomic_fetch_add(holders_of(reader), 1);
+}
+
+void mu_reader_release(const muonium_reader *reader)
+{
+    atomic_fetch_sub(holders_of(reader), 1);
+}
+
+static bool read_source(const muonium_reader *reader, uint64_t offset, void *buffer, size_t bytes)
+{
+    const char *outer = mu_callback_begin("read");
+    mu_reader_hold(reader);
+    bool read = reader->source.read(reader->source.context, offset, buffer, bytes);
+    mu_reader_release(reader);
+    mu_callback_end(outer);
+    return read;
+}
 
 static muonium_status fetch(const muonium_reader *reader, uint64_t offset, void *buffer,
                             size_t bytes)
@@ -27,7 +55,7 @@ static muonium_status fetch(const muonium_reader *reader, uint64_t offset, void 
     if (reader->file >= 0) {
         return mu_file_read(reader->file, offset, buffer, bytes, reader->label.text);
     }
-    if (bytes > 0 && !reader->source.read(reader->source.context, offset, buffer, bytes)) {
+    if (bytes > 0 && !read_source(reader, offset, buffer, bytes)) {
         return mu_fail(MUONIUM_IO, "%s: cannot read %zu bytes at byte %" PRIu64, reader->label.text,
                        bytes, offset);
     }
@@ -153,6 +181,10 @@ muonium_status muonium_reader_open_memory(const void *data, size_t bytes, muoniu
 void muonium_reader_close(muonium_reader *reader)
 {
     if (reader == NULL) {
+        return;
+    }
+    if (atomic_load(&reader->holders) > 0) {
+        mu_fail(MUONIUM_INVALID, "muonium_reader_close: a call that reads from it is under way");
         return;
     }
     if (reader->file >= 0) {

@@ -27,6 +27,10 @@ const char *mu_reader_label(const muonium_reader *reader);
  * is called from the caller's thread alone. */
 bool mu_reader_is_concurrent(const muonium_reader *reader);
 
+/* While it is held, a close, which only a callback can ask for, does nothing. */
+void mu_reader_hold(const muonium_reader *reader);
+void mu_reader_release(const muonium_reader *reader);
+
 /* Bytes of the file that are going to be read; none of them need exist. */
 void mu_reader_expect(const muonium_reader *reader, uint64_t offset, size_t bytes);
 

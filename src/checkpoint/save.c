@@ -12,6 +12,7 @@
 
 /* The arrays of all parameters, in order. */
 typedef struct saving {
+    const char *call;
     const muonium_optimizer *optimizer;
     const mu_state_source *source; /* of a description; else NULL */
     struct saved_array {
@@ -239,6 +240,15 @@ static muonium_status bytes_of(const saving *s, const struct saved_array *saved,
                             buffer, bytes);
 }
 
+static void tell_progress(const saving *s, uint64_t done)
+{
+    if (s->progress) {
+        const char *outer = mu_callback_begin("progress");
+        s->progress(s->progress_context, done, s->bytes);
+        mu_callback_end(outer);
+    }
+}
+
 static muonium_status stream_through(const saving *s, muonium_writer *writer, void *buffer)
 {
     uint64_t done = 0;
@@ -247,9 +257,7 @@ static muonium_status stream_through(const saving *s, muonium_writer *writer, vo
         for (size_t first = 0; first < total;) {
             size_t piece = total - first < MU_STATE_PIECE ? total - first : MU_STATE_PIECE;
             const void *from = NULL;
-            if (s->progress) {
-                s->progress(s->progress_context, done, s->bytes);
-            }
+            tell_progress(s, done);
             muonium_status status = bytes_of(s, &s->arrays[i], first, piece, buffer, &from);
             if (status == MUONIUM_OK) {
                 status = muonium_writer_data(writer, from, piece);
@@ -261,9 +269,7 @@ static muonium_status stream_through(const saving *s, muonium_writer *writer, vo
             done += piece;
         }
     }
-    if (s->progress) {
-        s->progress(s->progress_context, done, s->bytes);
-    }
+    tell_progress(s, done);
     return MUONIUM_OK;
 }
 
@@ -285,8 +291,7 @@ typedef struct target {
     void *context;
 } target;
 
-/* All data, but nothing of the finish. */
-static muonium_status save(saving *s, const target *to, muonium_writer **made)
+static muonium_status write_all(saving *s, const target *to, muonium_writer **made)
 {
     muonium_writer *writer = NULL;
     muonium_status status = s->source ? MUONIUM_OK : mu_need_state(s->optimizer, "save");
@@ -315,6 +320,13 @@ static muonium_status save(saving *s, const target *to, muonium_writer **made)
     return MUONIUM_OK;
 }
 
+/* All data, but nothing of the finish. */
+static muonium_status save(saving *s, const target *to, muonium_writer **made)
+{
+    muonium_status status = mu_enter(s->optimizer, s->call);
+    return status == MUONIUM_OK ? mu_leave(s->optimizer, write_all(s, to, made)) : status;
+}
+
 static muonium_status finish(muonium_status status, muonium_writer *writer)
 {
     if (status == MUONIUM_OK) {
@@ -324,19 +336,28 @@ static muonium_status finish(muonium_status status, muonium_writer *writer)
     return status;
 }
 
-muonium_status muonium_save_prepare(const muonium_optimizer *optimizer, const char *path,
-                                    muonium_progress *progress, void *progress_context,
-                                    muonium_writer **writer)
+static muonium_status save_to_path(saving *s, const char *path, muonium_writer **writer)
 {
+    const muonium_optimizer *optimizer = s->optimizer;
     if (!optimizer || !path || !writer) {
         return mu_fail(MUONIUM_INVALID, "%s is NULL",
                        !optimizer ? "optimizer"
                        : !path    ? "path"
                                   : "writer");
     }
-    saving s = {.optimizer = optimizer, .progress = progress, .progress_context = progress_context};
+    return save(s, &(target){.path = path}, writer);
+}
+
+muonium_status muonium_save_prepare(const muonium_optimizer *optimizer, const char *path,
+                                    muonium_progress *progress, void *progress_context,
+                                    muonium_writer **writer)
+{
+    saving s = {.call = __func__,
+                .optimizer = optimizer,
+                .progress = progress,
+                .progress_context = progress_context};
     muonium_writer *made = NULL;
-    muonium_status status = save(&s, &(target){.path = path}, &made);
+    muonium_status status = save_to_path(&s, path, writer ? &made : NULL);
     if (status == MUONIUM_OK) {
         status = muonium_writer_prepare(made);
     }
@@ -350,13 +371,9 @@ muonium_status muonium_save_prepare(const muonium_optimizer *optimizer, const ch
 
 muonium_status muonium_save(const muonium_optimizer *optimizer, const char *path)
 {
-    if (!optimizer || !path) {
-        return mu_fail(MUONIUM_INVALID, "%s is NULL", optimizer ? "path" : "optimizer");
-    }
-    saving s = {.optimizer = optimizer};
+    saving s = {.call = __func__, .optimizer = optimizer};
     muonium_writer *writer = NULL;
-    muonium_status status = save(&s, &(target){.path = path}, &writer);
-    return finish(status, writer);
+    return finish(save_to_path(&s, path, &writer), writer);
 }
 
 muonium_status muonium_save_to(const muonium_optimizer *optimizer,
@@ -366,7 +383,7 @@ muonium_status muonium_save_to(const muonium_optimizer *optimizer,
     if (!optimizer || !write) {
         return mu_fail(MUONIUM_INVALID, "%s is NULL", optimizer ? "write" : "optimizer");
     }
-    saving s = {.optimizer = optimizer};
+    saving s = {.call = __func__, .optimizer = optimizer};
     muonium_writer *writer = NULL;
     muonium_status status = save(&s, &(target){.write = write, .context = context}, &writer);
     return finish(status, writer);
@@ -375,7 +392,7 @@ muonium_status muonium_save_to(const muonium_optimizer *optimizer,
 muonium_status mu_save_from(const muonium_optimizer *description, const mu_state_source *source,
                             const char *path)
 {
-    saving s = {.optimizer = description, .source = source};
+    saving s = {.call = "muonium_mpi_save", .optimizer = description, .source = source};
     muonium_writer *writer = NULL;
     muonium_status status = save(&s, &(target){.path = path}, &writer);
     return finish(status, writer);

@@ -15,7 +15,8 @@
 
 #define DATA_ALIGNMENT 64u /* of the first byte of data in the file */
 
-typedef enum stage { DESCRIBING, STREAMING, PREPARED, FINISHED, FAILED } stage;
+/* SINKING: within the caller's `write`, which may do nothing with the writer. */
+typedef enum stage { DESCRIBING, STREAMING, SINKING, PREPARED, FINISHED, FAILED } stage;
 
 struct muonium_writer {
     stage stage;
@@ -50,6 +51,7 @@ static muonium_status check_stage(const muonium_writer *writer, stage wanted, co
     static const char *const states[] = {
         [DESCRIBING] = "has not begun",
         [STREAMING] = "has begun",
+        [SINKING] = "is in its callback `write`",
         [PREPARED] = "is prepared to finish",
         [FINISHED] = "is finished",
         [FAILED] = "has failed",
@@ -287,6 +289,17 @@ static muonium_status parse_copy(const mu_text *front, uint64_t data_bytes, mu_h
     return status == MUONIUM_FORMAT ? MUONIUM_INVALID : status;
 }
 
+/* Give bytes to the caller's function. */
+static bool sink(muonium_writer *writer, const void *data, size_t bytes)
+{
+    const char *outer = mu_callback_begin("write");
+    writer->stage = SINKING;
+    bool taken = writer->write(writer->context, data, bytes);
+    writer->stage = STREAMING;
+    mu_callback_end(outer);
+    return taken;
+}
+
 static muonium_status put(muonium_writer *writer, const void *data, size_t bytes)
 {
     muonium_status status = MUONIUM_OK;
@@ -295,7 +308,7 @@ static muonium_status put(muonium_writer *writer, const void *data, size_t bytes
         if (status != MUONIUM_OK) {
             mu_atomic_abandon(&writer->file);
         }
-    } else if (bytes > 0 && !writer->write(writer->context, data, bytes)) {
+    } else if (bytes > 0 && !sink(writer, data, bytes)) {
         status = mu_fail(MUONIUM_IO, "the sink refused %zu bytes", bytes);
     }
     if (status != MUONIUM_OK) {
@@ -440,6 +453,10 @@ muonium_status muonium_writer_finish(muonium_writer *writer)
 void muonium_writer_destroy(muonium_writer *writer)
 {
     if (writer == NULL) {
+        return;
+    }
+    if (writer->stage == SINKING) {
+        check_stage(writer, FAILED, "muonium_writer_destroy"); /* leaves the message */
         return;
     }
     if ((writer->stage == STREAMING || writer->stage == PREPARED) && writer->write == NULL) {

@@ -89,14 +89,12 @@ muonium_status muonium_mpi_columns_create(MPI_Comm comm, size_t rows, size_t col
                                           const muonium_plan_options *options, double deadline,
                                           muonium_mpi_columns **columns)
 {
-    if (!columns || comm == MPI_COMM_NULL) {
-        return mu_fail(MUONIUM_INVALID, "%s",
-                       columns ? "comm is MPI_COMM_NULL" : "columns is NULL");
+    static muonium_mpi_columns spare; /* as in muonium_mpi_create */
+    if (comm == MPI_COMM_NULL || spare.d.broken) {
+        return comm == MPI_COMM_NULL ? mu_fail(MUONIUM_INVALID, "comm is MPI_COMM_NULL")
+                                     : mu_usable(&spare.d);
     }
-    muonium_mpi_columns *c = mu_alloc_zeroed(sizeof *c);
-    if (!c) {
-        return mu_fail(MUONIUM_NO_MEMORY, "no memory for shared columns");
-    }
+    muonium_mpi_columns *made = mu_alloc_zeroed(sizeof *made), *c = made ? made : &spare;
     size_t before = 0;
     c->rows = rows;
     c->cols = cols;
@@ -104,13 +102,16 @@ muonium_status muonium_mpi_columns_create(MPI_Comm comm, size_t rows, size_t col
     c->d.options.deadline = deadline > 0 ? deadline : c->d.options.deadline;
     muonium_status status = mu_connect(&c->d, comm);
     if (status == MUONIUM_OK) {
-        status = mu_agree(&c->d,
-                          rows > 0 && cols > 0 ? MUONIUM_OK
-                                               : mu_fail(MUONIUM_INVALID,
-                                                         "rows is %zu and cols %zu: every rank "
-                                                         "needs at least one of each",
-                                                         rows, cols),
-                          what);
+        if (!made) {
+            status = mu_fail(MUONIUM_NO_MEMORY, "no memory for shared columns");
+        } else if (!columns) {
+            status = mu_fail(MUONIUM_INVALID, "columns is NULL");
+        } else if (rows == 0 || cols == 0) {
+            status = mu_fail(MUONIUM_INVALID,
+                             "rows is %zu and cols %zu: every rank needs at least one of each",
+                             rows, cols);
+        }
+        status = mu_agree(&c->d, status, what);
     }
     if (status == MUONIUM_OK) {
         status = count_columns(c, &before);
@@ -118,12 +119,15 @@ muonium_status muonium_mpi_columns_create(MPI_Comm comm, size_t rows, size_t col
     if (status == MUONIUM_OK) {
         status = mu_agree(&c->d, plan_columns(c, options), what);
     }
-    if (status != MUONIUM_OK) {
-        muonium_mpi_columns_destroy(c);
-        return status;
+    mu_settle(&c->d);
+    if (status == MUONIUM_OK) {
+        *columns = c;
+    } else if (made) {
+        muonium_mpi_columns_destroy(made);
+    } else if (!c->d.broken) {
+        mu_disconnect(&c->d);
     }
-    *columns = c;
-    return MUONIUM_OK;
+    return status;
 }
 
 void muonium_mpi_columns_destroy(muonium_mpi_columns *c)

@@ -153,7 +153,7 @@ static muonium_status exchange_line(muonium_mpi *d, const lines *l, size_t index
     if (status == MUONIUM_OK) {
         status = tell(l, index, texts, texts + LINE, rank);
     }
-    mu_free(texts);
+    mu_release(d, texts);
     return status;
 }
 
@@ -161,24 +161,29 @@ static muonium_status exchange_line(muonium_mpi *d, const lines *l, size_t index
 
 static muonium_status compare_counts(muonium_mpi *d, const lines *l)
 {
-    uint64_t zero[2] = {l->groups, l->parameters}, own[2] = {l->groups, l->parameters};
+    uint64_t *counts = d->counts, zero[2];
     int64_t rank;
-    muonium_status status = mu_broadcast(d, zero, sizeof zero, 0, what);
+    counts[0] = l->groups;
+    counts[1] = l->parameters;
+    muonium_status status = mu_broadcast(d, counts, sizeof d->counts, 0, what);
+    memcpy(zero, counts, sizeof zero);
     if (status == MUONIUM_OK) {
-        bool same = zero[0] == own[0] && zero[1] == own[1];
+        bool same = zero[0] == l->groups && zero[1] == l->parameters;
         status = mu_smallest(d, same ? d->ranks : d->rank, &rank, what);
     }
     if (status != MUONIUM_OK || rank == d->ranks) {
         return status;
     }
-    status = mu_broadcast(d, own, sizeof own, (int)rank, what);
+    counts[0] = l->groups;
+    counts[1] = l->parameters;
+    status = mu_broadcast(d, counts, sizeof d->counts, (int)rank, what);
     return status != MUONIUM_OK
                ? status
                : mu_fail(MUONIUM_INVALID,
                          "rank 0 has %llu parameters in %llu groups, rank %d %llu in %llu: all "
                          "ranks must add the same",
                          (unsigned long long)zero[1], (unsigned long long)zero[0], (int)rank,
-                         (unsigned long long)own[1], (unsigned long long)own[0]);
+                         (unsigned long long)counts[1], (unsigned long long)counts[0]);
 }
 
 static muonium_status find_difference(muonium_mpi *d, const lines *l, uint64_t *own, uint64_t *zero,
@@ -220,7 +225,23 @@ muonium_status mu_compare_ranks(muonium_mpi *d)
         status = find_difference(d, &l, own, zero, count);
     }
     mu_free(own);
-    mu_free(zero);
+    mu_release(d, zero);
     mu_free(text);
     return status;
+}
+
+/* FNV-1a. All other options stay as they were when the ranks were compared. */
+uint64_t mu_hash_rates(const muonium_mpi *d)
+{
+    uint64_t hash = 0xcbf29ce484222325u;
+    for (const muonium_group *g = d->description->groups; g; g = g->next) {
+        const muonium_options *o = &g->options;
+        const double rates[] = {o->lr, o->adam_lr, o->adam_lr_scale, o->weight_decay, o->momentum};
+        unsigned char bytes[sizeof rates];
+        memcpy(bytes, rates, sizeof rates);
+        for (size_t i = 0; i < sizeof bytes; i++) {
+            hash = (hash ^ bytes[i]) * 0x100000001b3u;
+        }
+    }
+    return hash;
 }

@@ -71,41 +71,38 @@ static muonium_status check_arguments(const muonium_optimizer *description,
 
 /* ---- communicators ---- */
 
-static muonium_status duplicate(muonium_mpi *d, MPI_Comm comm, MPI_Comm *copy)
+muonium_status mu_connect(muonium_mpi *d, MPI_Comm comm)
 {
     MPI_Request request;
-    muonium_status status = mu_mpi_ok(d, MPI_Comm_idup(comm, copy, &request), what);
+    int *largest_tag = NULL, known = 0;
+    d->comm = d->copy = MPI_COMM_NULL;
+    d->caller = comm;
+    MPI_Comm_get_errhandler(comm, &d->callers_handler);
+    MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
+    MPI_Comm_rank(comm, &d->rank);
+    MPI_Comm_size(comm, &d->ranks);
+    MPI_Comm_get_attr(comm, MPI_TAG_UB, &largest_tag, &known);
+    d->caller_tag = known ? *largest_tag : 32767; /* which every MPI has */
+    muonium_status status = mu_mpi_ok(d, MPI_Comm_idup(comm, &d->copy, &request), what);
     if (status == MUONIUM_OK) {
         status = mu_wait(d, &request, what);
     }
     if (status == MUONIUM_OK) {
-        MPI_Comm_set_errhandler(*copy, MPI_ERRORS_RETURN);
+        d->comm = d->copy;
+        MPI_Comm_set_errhandler(d->comm, MPI_ERRORS_RETURN);
     }
     return status;
 }
 
-muonium_status mu_connect(muonium_mpi *d, MPI_Comm comm)
+void mu_settle(muonium_mpi *d)
 {
-    MPI_Comm alarm = MPI_COMM_NULL;
-    d->comm = d->alarm = MPI_COMM_NULL;
-    d->ranks = 1;
-    muonium_status status = duplicate(d, comm, &d->comm);
-    if (status == MUONIUM_OK) {
-        MPI_Comm_rank(d->comm, &d->rank);
-        MPI_Comm_size(d->comm, &d->ranks);
-        status = duplicate(d, d->comm, &alarm);
-    }
-    if (status == MUONIUM_OK) {
-        d->alarm = alarm;
-    }
-    return status;
+    MPI_Comm_set_errhandler(d->caller, d->callers_handler);
+    MPI_Errhandler_free(&d->callers_handler);
+    d->caller = MPI_COMM_NULL;
 }
 
 void mu_disconnect(muonium_mpi *d)
 {
-    if (d->alarm != MPI_COMM_NULL) {
-        MPI_Comm_free(&d->alarm);
-    }
     if (d->comm != MPI_COMM_NULL) {
         MPI_Comm_free(&d->comm);
     }
@@ -208,7 +205,9 @@ static muonium_status make_windows(muonium_mpi *d)
 {
     size_t ranks = (size_t)d->ranks;
     size_t slab = d->gradients.slab > d->updates.slab ? d->gradients.slab : d->updates.slab;
-    for (int i = 0; i < MU_WINDOWS; i++) {
+    size_t rounds =
+        d->gradients.rounds > d->updates.rounds ? d->gradients.rounds : d->updates.rounds;
+    for (size_t i = 0; i < MU_WINDOWS && (i == 0 || i < rounds); i++) {
         mu_window *w = &d->windows[i];
         w->send = mu_alloc_zeroed(ranks * slab);
         w->receive = mu_alloc(ranks * slab);
@@ -232,7 +231,7 @@ static muonium_status make_tables(muonium_mpi *d)
     d->active = mu_alloc(parameters * sizeof *d->active);
     d->first_part = mu_alloc((parameters + 1) * sizeof *d->first_part);
     d->grad_at = mu_alloc(count * sizeof *d->grad_at);
-    d->found = mu_alloc(count * sizeof *d->found);
+    d->found = mu_alloc((count + (size_t)d->ranks) * sizeof *d->found);
     d->found_at = mu_alloc(count * sizeof *d->found_at);
     for (size_t i = 0; i < count; i++) {
         units += mu_units_of_part(&d->plan->parts[i]);
@@ -253,6 +252,7 @@ static muonium_status make_tables(muonium_mpi *d)
         for (size_t i = 0; i < g->count; i++) {
             d->grad_at[g->parts[i]] = g->at[i];
         }
+        next++;                                 /* the opinion of that rank */
         for (size_t i = 0; i < u->count; i++) { /* in the order of own_parts of that rank */
             d->found_at[u->parts[i]] = next++;
             d->squares_at[u->parts[i]] = units;
@@ -309,29 +309,46 @@ static muonium_status fill(muonium_mpi *d, MPI_Comm comm, muonium_status status)
 muonium_status muonium_mpi_create(MPI_Comm comm, muonium_optimizer *description,
                                   const muonium_mpi_options *options, muonium_mpi **distributed)
 {
-    if (!distributed || comm == MPI_COMM_NULL) {
-        return mu_fail(MUONIUM_INVALID, "%s",
-                       distributed ? "comm is MPI_COMM_NULL" : "distributed is NULL");
+    static muonium_mpi spare; /* without memory, the others must be told all the same */
+    if (comm == MPI_COMM_NULL || spare.broken) { /* here they cannot be */
+        return comm == MPI_COMM_NULL ? mu_fail(MUONIUM_INVALID, "comm is MPI_COMM_NULL")
+                                     : mu_usable(&spare);
     }
-    muonium_mpi *made = mu_alloc_zeroed(sizeof *made);
+    muonium_mpi *made = mu_alloc_zeroed(sizeof *made), *d = made ? made : &spare;
+    d->description = description;
+    muonium_status status = check_arguments(description, options, &d->options);
+    if (status == MUONIUM_OK && !distributed) {
+        status = mu_fail(MUONIUM_INVALID, "distributed is NULL");
+    }
     if (!made) {
-        return mu_fail(MUONIUM_NO_MEMORY, "no memory for a distributed optimizer");
+        status = mu_fail(MUONIUM_NO_MEMORY, "no memory for a distributed optimizer");
     }
-    made->description = description;
-    muonium_status status = check_arguments(description, options, &made->options);
-    status = fill(made, comm, status);
-    if (status != MUONIUM_OK) {
+    status = fill(d, comm, status);
+    mu_settle(d);
+    if (status == MUONIUM_OK) {
+        d->held = true;
+        description->holders++;
+        *distributed = d;
+    } else if (made) {
         muonium_mpi_destroy(made);
-        return status;
+    } else if (!d->broken) {
+        mu_disconnect(d);
     }
-    *distributed = made;
-    return MUONIUM_OK;
+    return status;
 }
 
 void muonium_mpi_destroy(muonium_mpi *d)
 {
     if (!d) {
         return;
+    }
+    if (d->user) {
+        mu_usable(d); /* leaves the message */
+        return;
+    }
+    if (d->held) {
+        d->description->holders--;
+        d->held = false;
     }
     if (d->broken) {
         return; /* MPI may still write to all of it */

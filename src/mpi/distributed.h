@@ -53,14 +53,24 @@ typedef struct mu_finding {
     uint32_t flags; /* MU_PRESENT, MU_BAD */
 } mu_finding;
 
+/* What travels when ranks agree on a status. */
+typedef struct mu_message {
+    int32_t status;
+    char text[508];
+} mu_message;
+
 enum { MU_PRESENT = 1, MU_BAD = 2 };
 
 typedef struct mu_sharing mu_sharing; /* sharing.h */
 
 struct muonium_mpi {
-    MPI_Comm comm;  /* our own copy of the caller's */
-    MPI_Comm alarm; /* another, for calling out who is there */
+    MPI_Comm comm; /* our own copy of the caller's; MPI_COMM_NULL before there is one */
     int rank, ranks;
+    /* While the object is being made: the caller's communicator, its error handler, the tag
+     * on it by which we call out who is there, and where the copy appears. */
+    MPI_Comm caller, copy;
+    MPI_Errhandler callers_handler;
+    int caller_tag;
     muonium_mpi_options options;
     muonium_optimizer *description; /* the caller's */
     muonium_mpi_plan *plan;
@@ -89,7 +99,7 @@ struct muonium_mpi {
     size_t *pending;    /* per round of gradients: parts in it that are not ready */
     size_t *first_part; /* per parameter, and one more: its first part */
     size_t *grad_at;    /* per part: where its owner's stream of gradients has it */
-    mu_finding *found;  /* per part, in the order of owners */
+    mu_finding *found;  /* in the order of owners: of each its opinion, then its parts */
     size_t *found_at;   /* where that of a part is */
     double *squares;    /* of the units of all parts, in the same order */
     size_t *squares_at; /* where those of a part begin */
@@ -97,7 +107,14 @@ struct muonium_mpi {
     double norm;
     uint64_t skipped; /* parameters that were, in all steps */
 
-    int64_t given, least; /* of mu_smallest */
+    /* What MPI reads and writes when ranks agree: part of the object, so that no rank can
+     * lack the memory to be told. */
+    int64_t given, least;
+    mu_message agreed;
+    uint64_t counts[2];
+
+    bool held;        /* it is among the description's holders */
+    const char *user; /* the call that is calling back; NULL: none */
     bool broken;
     char why[512];
 };
@@ -116,7 +133,8 @@ muonium_status mu_mpi_ok(muonium_mpi *d, int code, const char *what);
 /* The same status on all ranks: that of the lowest that failed, with its message. */
 muonium_status mu_agree(muonium_mpi *d, muonium_status status, const char *what);
 
-/* `bytes` bytes from one rank to all. */
+/* `bytes` bytes from one rank to all. They must be part of the object, or memory that goes by
+ * mu_release. */
 muonium_status mu_broadcast(muonium_mpi *d, void *data, size_t bytes, int root, const char *what);
 
 /* The smallest of what all ranks give. */
@@ -125,19 +143,24 @@ muonium_status mu_smallest(muonium_mpi *d, int64_t value, int64_t *least, const 
 /* Free memory that MPI was given, unless it may still write there. */
 void mu_release(const muonium_mpi *d, void *memory);
 
-/* MUONIUM_PEER if the object is of no use any more. */
+/* MUONIUM_PEER if the object is of no use any more, MUONIUM_INVALID in a callback of it. */
 muonium_status mu_usable(const muonium_mpi *d);
 
 /* ---- create.c ---- */
 
-/* Make our communicators of the caller's; and free them. */
+/* Make our communicator of the caller's, which both are used until mu_settle, so that ranks
+ * that have come further hear those that have not; and free ours. */
 muonium_status mu_connect(muonium_mpi *d, MPI_Comm comm);
+void mu_settle(muonium_mpi *d);
 void mu_disconnect(muonium_mpi *d);
 
 /* ---- compare.c ---- */
 
 /* Fail on all ranks, naming the first difference, unless all have the same. */
 muonium_status mu_compare_ranks(muonium_mpi *d);
+
+/* A number for the options that can be changed since, of all groups. */
+uint64_t mu_hash_rates(const muonium_mpi *d);
 
 /* ---- stream.c ---- */
 

@@ -189,7 +189,9 @@ muonium_status muonium_mpi_load(muonium_mpi *d, const char *path)
     }
     if (status == MUONIUM_OK) {
         l.reader = reader;
+        d->user = __func__; /* in the log that the description has */
         status = mu_load_into(d->description, reader, take, &l);
+        d->user = NULL;
     }
     if (!l.asked) {
         status = mu_agree(d, status, what);

@@ -213,6 +213,9 @@ muonium_status muonium_mpi_report(const muonium_mpi *d, muonium_log *line, void 
         return mu_fail(MUONIUM_INVALID, "%s is NULL", d ? "line" : "distributed");
     }
     const muonium_mpi_plan_info *info = &d->plan->info;
+    muonium_mpi *marked = (muonium_mpi *)(uintptr_t)d;
+    const char *outer = d->user;
+    marked->user = __func__;
     snprintf(text, sizeof text,
              "%d ranks, %zu pieces, %zu matrices cut by columns, %" PRIu64
              " elements, max/mean %.4f, plan %016" PRIx64,
@@ -237,6 +240,7 @@ muonium_status muonium_mpi_report(const muonium_mpi *d, muonium_log *line, void 
                  part->piece.seconds);
         line(context, text);
     }
+    marked->user = outer;
     return MUONIUM_OK;
 }
 

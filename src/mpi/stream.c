@@ -53,7 +53,7 @@ static void fill_streams(const muonium_mpi *d, mu_streams *s)
 muonium_status mu_streams_make(const muonium_mpi *d, bool gradients, mu_streams *streams)
 {
     const muonium_mpi_plan *plan = d->plan;
-    size_t ranks = (size_t)d->ranks, longest = 0;
+    size_t ranks = (size_t)d->ranks, longest = 0, total = 0;
     *streams = (mu_streams){.gradients = gradients};
     streams->of = mu_alloc_zeroed(ranks * sizeof *streams->of);
     streams->memory = mu_alloc_zeroed((2 * plan->count + ranks) * sizeof *streams->memory);
@@ -70,9 +70,12 @@ muonium_status mu_streams_make(const muonium_mpi *d, bool gradients, mu_streams 
     for (size_t r = 0; r < ranks; r++) {
         size_t bytes = mu_stream_bytes(&streams->of[r]);
         longest = bytes > longest ? bytes : longest;
+        total += bytes;
     }
-    /* What one rank gets in a round from all must fit into one call. */
+    /* What one rank gets in a round from all must fit into one call, and no bucket is larger
+     * than all that there is. */
     size_t most = d->options.chunk_bytes / ranks, wanted = d->options.bucket_bytes / ranks;
+    wanted = wanted < total / ranks ? wanted : total / ranks;
     size_t slab = wanted < 4096 ? 4096 : wanted;
     slab = slab < most ? slab : most;
     streams->slab = slab < WORD ? WORD : slab / WORD * WORD;

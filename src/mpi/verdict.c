@@ -86,7 +86,10 @@ static muonium_status gather_findings(muonium_mpi *d)
     mu_window *w = &d->windows[0]; /* idle, and its counts are free */
     size_t at = 0;
     for (int r = 0; r < d->ranks; r++) {
-        size_t bytes = d->plan->loads[r].pieces * sizeof *d->found;
+        size_t bytes = (1 + d->plan->loads[r].pieces) * sizeof *d->found;
+        if (r == d->rank) {
+            d->found[at / sizeof *d->found] = (mu_finding){.bad_at = mu_hash_rates(d)};
+        }
         w->receive_counts[r] = (int)bytes;
         w->receive_at[r] = (int)at;
         at += bytes;
@@ -128,6 +131,22 @@ static muonium_status refuse(const muonium_mpi *d, size_t index)
                    "grad of %s, %s over ranks, is %g at (%s): nothing was changed; set nonfinite "
                    "to skip or propagate to go on",
                    p->name, d->options.sum ? "summed" : "averaged", (double)f->bad_value, place);
+}
+
+/* Whether all ranks have the rates of rank 0; if not, which differ is found out. */
+static muonium_status compare_rates(muonium_mpi *d)
+{
+    size_t at = 0;
+    for (int r = 0; r < d->ranks; r++) {
+        if (d->found[at].bad_at != d->found[0].bad_at) {
+            muonium_status status = mu_compare_ranks(d);
+            return status != MUONIUM_OK
+                       ? status
+                       : mu_fail(MUONIUM_INVALID, "rates differ between ranks 0 and %d", r);
+        }
+        at += 1 + d->plan->loads[r].pieces;
+    }
+    return MUONIUM_OK;
 }
 
 static muonium_status judge(muonium_mpi *d)
@@ -220,6 +239,9 @@ muonium_status mu_reach_verdict(muonium_mpi *d)
     double norm = 0;
     mu_pool_run(look, d, d->own_count, mu_pool_lanes());
     muonium_status status = gather_findings(d);
+    if (status == MUONIUM_OK) {
+        status = compare_rates(d);
+    }
     if (status == MUONIUM_OK) {
         status = judge(d);
     }

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { ALARM_TAG = 77 };
+enum { ALARM_TAG = 77 }; /* on our own communicator */
 
 static double now(void)
 {
@@ -33,26 +33,63 @@ static void rest(double waited)
 
 muonium_status mu_usable(const muonium_mpi *d)
 {
-    return d->broken ? mu_fail(MUONIUM_PEER, "%s", d->why) : MUONIUM_OK;
+    if (d->broken) {
+        return mu_fail(MUONIUM_PEER, "%s", d->why);
+    }
+    return d->user ? mu_fail(MUONIUM_INVALID,
+                             "the object was used by a callback of %s: use it after that has "
+                             "returned",
+                             d->user)
+                   : MUONIUM_OK;
 }
 
 /* ---- the roll ---- */
 
-static void hear(const muonium_mpi *d, bool *heard)
+/* Where words are sent and heard: the caller's communicator while the object is being made,
+ * ours as soon as there is one. */
+typedef struct channel {
+    MPI_Comm comm;
+    int tag;
+} channel;
+
+enum { CHANNELS = 2 };
+
+static int channels_of(const muonium_mpi *d, channel channels[CHANNELS])
 {
-    for (;;) {
-        int there = 0;
-        MPI_Status from;
-        if (MPI_Iprobe(MPI_ANY_SOURCE, ALARM_TAG, d->alarm, &there, &from) != MPI_SUCCESS ||
-            !there) {
-            return;
-        }
-        int word;
-        if (MPI_Recv(&word, 1, MPI_INT, from.MPI_SOURCE, ALARM_TAG, d->alarm, &from) !=
-            MPI_SUCCESS) {
-            return;
-        }
+    int count = 0;
+    if (d->caller != MPI_COMM_NULL) {
+        channels[count++] = (channel){d->caller, d->caller_tag};
+    }
+    if (d->comm != MPI_COMM_NULL) {
+        channels[count++] = (channel){d->comm, ALARM_TAG};
+    }
+    return count;
+}
+
+static bool is_word_there(const channel *on, MPI_Status *from)
+{
+    int there = 0;
+    return MPI_Iprobe(MPI_ANY_SOURCE, on->tag, on->comm, &there, from) == MPI_SUCCESS && there;
+}
+
+static void hear(const channel *on, bool *heard)
+{
+    int word;
+    MPI_Status from;
+    while (is_word_there(on, &from) &&
+           MPI_Recv(&word, 1, MPI_INT, from.MPI_SOURCE, on->tag, on->comm, &from) == MPI_SUCCESS) {
         heard[from.MPI_SOURCE] = true;
+    }
+}
+
+static void call_out(const muonium_mpi *d, const channel *on)
+{
+    static const int word = 1;
+    for (int r = 0; r < d->ranks; r++) {
+        MPI_Request request;
+        if (r != d->rank) {
+            MPI_Isend(&word, 1, MPI_INT, r, on->tag, on->comm, &request);
+        }
     }
 }
 
@@ -86,18 +123,18 @@ static muonium_status call_roll(muonium_mpi *d, const char *what, const char *ca
     double grace = d->options.deadline / 4 < 2 ? d->options.deadline / 4 : 2, begin = now();
     bool *heard = mu_alloc_zeroed((size_t)d->ranks * sizeof *heard);
     char missing[160] = "";
-    static const int word = 1;
+    channel channels[CHANNELS];
+    int count = channels_of(d, channels);
     d->broken = true;
+    for (int i = 0; i < count; i++) {
+        call_out(d, &channels[i]);
+    }
     if (heard) {
         heard[d->rank] = true;
-        for (int r = 0; r < d->ranks; r++) {
-            MPI_Request request;
-            if (r != d->rank) {
-                MPI_Isend(&word, 1, MPI_INT, r, ALARM_TAG, d->alarm, &request);
-            }
-        }
         while (now() - begin < grace) {
-            hear(d, heard);
+            for (int i = 0; i < count; i++) {
+                hear(&channels[i], heard);
+            }
             rest(now() - begin);
         }
         list_missing(d, heard, missing, sizeof missing);
@@ -148,12 +185,14 @@ muonium_status mu_wait(muonium_mpi *d, MPI_Request *request, const char *what)
             snprintf(cause, sizeof cause, "nothing came for %.3g s", d->options.deadline);
             return call_roll(d, what, cause);
         }
-        if (d->alarm != MPI_COMM_NULL && time - looked > 0.01) {
-            int there = 0;
-            MPI_Status from;
-            MPI_Iprobe(MPI_ANY_SOURCE, ALARM_TAG, d->alarm, &there, &from);
-            if (there) {
-                return call_roll(d, what, "another rank gave up");
+        if (time - looked > 0.01) {
+            channel channels[CHANNELS];
+            int count = channels_of(d, channels);
+            for (int i = 0; i < count; i++) {
+                MPI_Status from;
+                if (is_word_there(&channels[i], &from)) {
+                    return call_roll(d, what, "another rank gave up");
+                }
             }
             looked = time;
         }
@@ -163,16 +202,10 @@ muonium_status mu_wait(muonium_mpi *d, MPI_Request *request, const char *what)
 
 /* ---- agreement ---- */
 
-/* Through memory of our own, which is given up with the request if the wait fails: MPI may
- * still write to it then. */
 muonium_status mu_broadcast(muonium_mpi *d, void *data, size_t bytes, int root, const char *what)
 {
-    char *memory = mu_alloc(bytes);
-    muonium_status status =
-        memory ? MUONIUM_OK : mu_fail(MUONIUM_NO_MEMORY, "no memory for %zu bytes", bytes);
-    if (memory) {
-        memcpy(memory, data, bytes);
-    }
+    char *memory = data;
+    muonium_status status = MUONIUM_OK;
     for (size_t done = 0; status == MUONIUM_OK && done < bytes;) {
         size_t left = bytes - done;
         size_t piece = left < d->options.chunk_bytes ? left : d->options.chunk_bytes;
@@ -184,10 +217,6 @@ muonium_status mu_broadcast(muonium_mpi *d, void *data, size_t bytes, int root, 
         }
         done += piece;
     }
-    if (status == MUONIUM_OK) {
-        memcpy(data, memory, bytes);
-    }
-    mu_release(d, memory);
     return status;
 }
 
@@ -213,25 +242,23 @@ void mu_release(const muonium_mpi *d, void *memory)
 
 muonium_status mu_agree(muonium_mpi *d, muonium_status status, const char *what)
 {
-    struct {
-        int32_t status;
-        char message[508];
-    } first = {(int32_t)status, ""};
+    mu_message *first = &d->agreed;
     int64_t least;
+    *first = (mu_message){(int32_t)status, ""};
     if (status != MUONIUM_OK) {
-        snprintf(first.message, sizeof first.message, "%.500s", muonium_last_error());
+        snprintf(first->text, sizeof first->text, "%.500s", muonium_last_error());
     }
     muonium_status reached =
         mu_smallest(d, status == MUONIUM_OK ? d->ranks : d->rank, &least, what);
     if (reached != MUONIUM_OK || least == d->ranks) {
         return reached;
     }
-    reached = mu_broadcast(d, &first, sizeof first, (int)least, what);
+    reached = mu_broadcast(d, first, sizeof *first, (int)least, what);
     if (reached != MUONIUM_OK) {
         return reached;
     }
     if (least == d->rank) {
-        return mu_fail(status, "%s", first.message);
+        return mu_fail(status, "%s", first->text);
     }
-    return mu_fail((muonium_status)first.status, "rank %d: %s", (int)least, first.message);
+    return mu_fail((muonium_status)first->status, "rank %d: %s", (int)least, first->text);
 }

@@ -76,8 +76,8 @@ muonium_status muonium_grad_norm(const muonium_optimizer *optimizer, bool adam_o
     return MUONIUM_OK;
 }
 
-muonium_status muonium_clip_grads(muonium_optimizer *optimizer, double max_norm, bool adam_only,
-                                  double *norm, double *factor)
+static muonium_status clip_grads(muonium_optimizer *optimizer, double max_norm, bool adam_only,
+                                 double *norm, double *factor)
 {
     if (!(max_norm > 0)) {
         return mu_fail(MUONIUM_INVALID, "max_norm is %g: use a number above 0", max_norm);
@@ -110,15 +110,27 @@ muonium_status muonium_clip_grads(muonium_optimizer *optimizer, double max_norm,
     return MUONIUM_OK;
 }
 
+muonium_status muonium_clip_grads(muonium_optimizer *optimizer, double max_norm, bool adam_only,
+                                  double *norm, double *factor)
+{
+    muonium_status status = mu_enter(optimizer, __func__);
+    if (status == MUONIUM_OK) {
+        status = clip_grads(optimizer, max_norm, adam_only, norm, factor);
+        mu_leave(optimizer, status);
+    }
+    return status;
+}
+
 muonium_status muonium_zero_grads(muonium_optimizer *optimizer)
 {
-    if (!optimizer) {
-        return mu_fail(MUONIUM_INVALID, "optimizer is NULL");
-    }
     const mu_kernel *kernel;
-    muonium_status status = mu_kernel_choose(MUONIUM_F32, &kernel);
+    muonium_status status = mu_enter(optimizer, __func__);
+    if (status != MUONIUM_OK) {
+        return status;
+    }
+    status = mu_kernel_choose(MUONIUM_F32, &kernel);
     if (status == MUONIUM_OK) {
         visit_gradients(optimizer, false, kernel, clear, NULL);
     }
-    return status;
+    return mu_leave(optimizer, status);
 }

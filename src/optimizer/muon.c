@@ -306,7 +306,7 @@ static void count_outcome(muonium_optimizer *optimizer, const mu_member *member,
                  member->parameter->name,
                  certificate->outcome == MUONIUM_DIVERGED ? "its orthogonalisation diverged"
                                                           : "its momentum is not finite");
-        optimizer->log(optimizer->log_context, line);
+        mu_log(optimizer, line);
     }
 }
 

@@ -8,11 +8,14 @@
  *     schedule.c    which matrices are orthogonalised together, and scratch memory
  *     step.c        the step; muon.c and adam.c do its two halves
  *     places.c      the step with everything at new places
- *     state_values.c  which state an optimizer accepts
- *     gradients.c, qk_clip.c, report.c, state.c
+ *     use.c         which call is using the optimizer
+ *     state.c       the state in memory; state_values.c: which one an optimizer accepts
+ *     gradients.c, qk_clip.c, report.c
  */
 #ifndef MU_OPTIMIZER_H
 #define MU_OPTIMIZER_H
+
+#include <stdatomic.h>
 
 #include "base/base.h"
 #include "matmul/kernel.h"
@@ -166,8 +169,11 @@ struct muonium_optimizer {
     muonium_log *log;
     void *log_context;
     bool logged;
-    bool stateless; /* a description: see muonium_create_description */
-    bool identity;  /* for tests: leave D as it is instead of orthogonalising it */
+    bool stateless;             /* a description: see muonium_create_description */
+    size_t holders;             /* objects of libmuonium_mpi that rely on this description */
+    _Atomic(const char *) user; /* the call that is using it; NULL: none. See mu_enter. */
+    atomic_bool in_loss;        /* muonium_step_with is calling its `loss` */
+    bool identity;              /* for tests: leave D as it is instead of orthogonalising it */
 };
 
 /* ---- state_values.c: which state an optimizer accepts, wherever it comes from ---- */
@@ -214,6 +220,22 @@ muonium_status mu_state_fault(const mu_state_values *values, const mu_state_refu
 
 /* Fail unless a count of steps, of the parameter `name` or of the optimizer (NULL), may be. */
 muonium_status mu_check_count(uint64_t steps, const char *name, const mu_state_refusal *refusal);
+
+/* use.c: mark the optimizer as in use by `call`, a call that changes it or calls back; fails,
+ * naming both calls, while another is under way. NULL is refused too. */
+muonium_status mu_enter(const muonium_optimizer *optimizer, const char *call);
+
+/* use.c: the same for what the `loss` of muonium_step_with may not do. */
+muonium_status mu_enter_alone(const muonium_optimizer *optimizer, const char *call);
+
+/* use.c: take the mark away. Returns `status`. */
+muonium_status mu_leave(const muonium_optimizer *optimizer, muonium_status status);
+
+/* use.c: fail, naming the call, if libmuonium_mpi relies on the parameters as they are. */
+muonium_status mu_check_unheld(const muonium_optimizer *optimizer, const char *call);
+
+/* step.c: muonium_step within a call that has marked the optimizer. */
+muonium_status mu_step(muonium_optimizer *optimizer);
 
 /* parameters.c: parameter `index`; fails, naming it, if there is none. */
 muonium_status mu_parameter_at(const muonium_optimizer *optimizer, size_t index,

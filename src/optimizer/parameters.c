@@ -87,14 +87,15 @@ static void enter_group(muonium_optimizer *optimizer, muonium_group *group)
     mu_interval_insert(&optimizer->group_places, &group->place);
 }
 
-muonium_status muonium_add_group(muonium_optimizer *optimizer, const muonium_options *options,
-                                 muonium_group **group)
+static muonium_status add_group(muonium_optimizer *optimizer, const muonium_options *options,
+                                muonium_group **group)
 {
-    if (!optimizer || !group) {
-        return mu_fail(MUONIUM_INVALID, "%s is NULL", optimizer ? "group" : "optimizer");
-    }
     muonium_group *made;
-    muonium_status status = make_group(options, &made);
+    muonium_status status = group ? mu_check_unheld(optimizer, "muonium_add_group")
+                                  : mu_fail(MUONIUM_INVALID, "group is NULL");
+    if (status == MUONIUM_OK) {
+        status = make_group(options, &made);
+    }
     if (status != MUONIUM_OK) {
         return status;
     }
@@ -103,6 +104,14 @@ muonium_status muonium_add_group(muonium_optimizer *optimizer, const muonium_opt
     enter_group(optimizer, made);
     *group = made;
     return MUONIUM_OK;
+}
+
+muonium_status muonium_add_group(muonium_optimizer *optimizer, const muonium_options *options,
+                                 muonium_group **group)
+{
+    muonium_status status = mu_enter(optimizer, __func__);
+    return status == MUONIUM_OK ? mu_leave(optimizer, add_group(optimizer, options, group))
+                                : status;
 }
 
 /* A group of another optimizer may be gone: it must not be read. */
@@ -164,7 +173,11 @@ static void free_parameter(mu_parameter *p)
 
 void muonium_destroy(muonium_optimizer *optimizer)
 {
-    if (!optimizer) {
+    if (!optimizer || mu_enter_alone(optimizer, __func__) != MUONIUM_OK) {
+        return;
+    }
+    if (mu_check_unheld(optimizer, __func__) != MUONIUM_OK) {
+        mu_leave(optimizer, MUONIUM_INVALID);
         return;
     }
     mu_schedule_destroy(optimizer->schedule);
@@ -487,11 +500,11 @@ static bool make_room(muonium_optimizer *optimizer)
     return true;
 }
 
-muonium_status muonium_add(muonium_optimizer *optimizer, const muonium_tensor *tensor,
-                           muonium_group *group)
+static muonium_status add(muonium_optimizer *optimizer, const muonium_tensor *tensor,
+                          muonium_group *group)
 {
-    if (!optimizer || !tensor) {
-        return mu_fail(MUONIUM_INVALID, "%s is NULL", optimizer ? "tensor" : "optimizer");
+    if (!tensor) {
+        return mu_fail(MUONIUM_INVALID, "tensor is NULL");
     }
     if (group && !owns(optimizer, group)) {
         return mu_fail(MUONIUM_INVALID, "the group of %s belongs to another optimizer",
@@ -523,6 +536,17 @@ muonium_status muonium_add(muonium_optimizer *optimizer, const muonium_tensor *t
     optimizer->schedule = NULL;
     optimizer->logged = false;
     return MUONIUM_OK;
+}
+
+muonium_status muonium_add(muonium_optimizer *optimizer, const muonium_tensor *tensor,
+                           muonium_group *group)
+{
+    muonium_status status = mu_enter(optimizer, __func__);
+    if (status != MUONIUM_OK) {
+        return status;
+    }
+    status = mu_check_unheld(optimizer, __func__);
+    return mu_leave(optimizer, status == MUONIUM_OK ? add(optimizer, tensor, group) : status);
 }
 
 /* ---- looking up and changing ---- */
@@ -582,25 +606,35 @@ static muonium_status move_to(muonium_optimizer *optimizer, mu_parameter *p, voi
 muonium_status muonium_set_data(muonium_optimizer *optimizer, size_t parameter, void *data)
 {
     mu_parameter *p = NULL;
-    muonium_status status = mu_parameter_at(optimizer, parameter, &p);
-    return status == MUONIUM_OK ? move_to(optimizer, p, &p->tensor.data, data) : status;
+    muonium_status status = mu_enter(optimizer, __func__);
+    if (status != MUONIUM_OK) {
+        return status;
+    }
+    status = mu_parameter_at(optimizer, parameter, &p);
+    return mu_leave(optimizer,
+                    status == MUONIUM_OK ? move_to(optimizer, p, &p->tensor.data, data) : status);
 }
 
 muonium_status muonium_set_grad(muonium_optimizer *optimizer, size_t parameter, void *grad)
 {
     mu_parameter *p = NULL;
-    muonium_status status = mu_parameter_at(optimizer, parameter, &p);
-    return status == MUONIUM_OK ? move_to(optimizer, p, &p->tensor.grad, grad) : status;
+    muonium_status status = mu_enter(optimizer, __func__);
+    if (status != MUONIUM_OK) {
+        return status;
+    }
+    status = mu_parameter_at(optimizer, parameter, &p);
+    return mu_leave(optimizer,
+                    status == MUONIUM_OK ? move_to(optimizer, p, &p->tensor.grad, grad) : status);
 }
 
+typedef muonium_status setter(muonium_options *options, double value);
+
 /* Change one or all groups, if the changed options are valid for each. */
-static muonium_status change(muonium_optimizer *optimizer, muonium_group *group,
-                             muonium_status (*set)(muonium_options *options, double value),
-                             double value)
+static muonium_status change_groups(muonium_optimizer *optimizer, muonium_group *group, setter *set,
+                                    double value)
 {
-    if (!optimizer || (group && !owns(optimizer, group))) {
-        return mu_fail(MUONIUM_INVALID,
-                       optimizer ? "the group belongs to another optimizer" : "optimizer is NULL");
+    if (group && !owns(optimizer, group)) {
+        return mu_fail(MUONIUM_INVALID, "the group belongs to another optimizer");
     }
     for (int apply = 0; apply < 2; apply++) {
         for (muonium_group *g = group ? group : optimizer->groups; g; g = group ? NULL : g->next) {
@@ -618,6 +652,14 @@ static muonium_status change(muonium_optimizer *optimizer, muonium_group *group,
         }
     }
     return MUONIUM_OK;
+}
+
+static muonium_status change(muonium_optimizer *optimizer, const char *call, muonium_group *group,
+                             setter *set, double value)
+{
+    muonium_status status = mu_enter(optimizer, call);
+    return status == MUONIUM_OK ? mu_leave(optimizer, change_groups(optimizer, group, set, value))
+                                : status;
 }
 
 /* A rate of its own becomes a multiple of lr, so that it can follow through 0 too. */
@@ -652,7 +694,7 @@ static muonium_status set_momentum(muonium_options *options, double value)
 muonium_status muonium_set_lr(muonium_optimizer *optimizer, muonium_group *group, double lr)
 {
     mu_fenv environment = mu_fenv_enter();
-    muonium_status status = change(optimizer, group, set_lr, lr);
+    muonium_status status = change(optimizer, __func__, group, set_lr, lr);
     mu_fenv_leave(environment);
     return status;
 }
@@ -660,11 +702,11 @@ muonium_status muonium_set_lr(muonium_optimizer *optimizer, muonium_group *group
 muonium_status muonium_set_weight_decay(muonium_optimizer *optimizer, muonium_group *group,
                                         double weight_decay)
 {
-    return change(optimizer, group, set_weight_decay, weight_decay);
+    return change(optimizer, __func__, group, set_weight_decay, weight_decay);
 }
 
 muonium_status muonium_set_momentum(muonium_optimizer *optimizer, muonium_group *group,
                                     double momentum)
 {
-    return change(optimizer, group, set_momentum, momentum);
+    return change(optimizer, __func__, group, set_momentum, momentum);
 }

@@ -91,18 +91,18 @@ static muonium_status place_grads(const muonium_optimizer *optimizer, void *cons
     return MUONIUM_OK;
 }
 
-muonium_status muonium_step_at(muonium_optimizer *optimizer, void *const *data, void *const *grads,
-                               size_t count)
+static muonium_status step_at(muonium_optimizer *optimizer, void *const *data, void *const *grads,
+                              size_t count)
 {
-    if (!optimizer || !grads) {
-        return mu_fail(MUONIUM_INVALID, "%s is NULL", optimizer ? "grads" : "optimizer");
+    if (!grads) {
+        return mu_fail(MUONIUM_INVALID, "grads is NULL");
     }
     if (count != optimizer->count) {
         return mu_fail(MUONIUM_INVALID, "count is %zu: the optimizer has %zu parameters", count,
                        optimizer->count);
     }
     if (count == 0) {
-        return muonium_step(optimizer); /* which knows what to say */
+        return mu_step(optimizer); /* which knows what to say */
     }
     muonium_status status = mu_schedule_make(optimizer);
     if (status != MUONIUM_OK) {
@@ -125,5 +125,13 @@ muonium_status muonium_step_at(muonium_optimizer *optimizer, void *const *data, 
         p->grad.extent = extents[p->number];
         p->tensor.grad = grads[p->number];
     }
-    return muonium_step(optimizer);
+    return mu_step(optimizer);
+}
+
+muonium_status muonium_step_at(muonium_optimizer *optimizer, void *const *data, void *const *grads,
+                               size_t count)
+{
+    muonium_status status = mu_enter_alone(optimizer, __func__);
+    return status == MUONIUM_OK ? mu_leave(optimizer, step_at(optimizer, data, grads, count))
+                                : status;
 }

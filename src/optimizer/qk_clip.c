@@ -96,8 +96,7 @@ static muonium_status check_logits(const muonium_qk *qk)
     return MUONIUM_OK;
 }
 
-muonium_status muonium_qk_clip(muonium_optimizer *optimizer, const muonium_qk *heads,
-                               size_t *clipped)
+static muonium_status clip(muonium_optimizer *optimizer, const muonium_qk *heads, size_t *clipped)
 {
     if (!heads) {
         return mu_fail(MUONIUM_INVALID, "heads is NULL: pass a muonium_qk");
@@ -152,4 +151,11 @@ muonium_status muonium_qk_clip(muonium_optimizer *optimizer, const muonium_qk *h
         *clipped = count;
     }
     return MUONIUM_OK;
+}
+
+muonium_status muonium_qk_clip(muonium_optimizer *optimizer, const muonium_qk *heads,
+                               size_t *clipped)
+{
+    muonium_status status = mu_enter(optimizer, __func__);
+    return status == MUONIUM_OK ? mu_leave(optimizer, clip(optimizer, heads, clipped)) : status;
 }

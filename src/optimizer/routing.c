@@ -225,7 +225,9 @@ muonium_status mu_route(const muonium_tensor *tensor, const char *name,
 void mu_log(const muonium_optimizer *optimizer, char *line)
 {
     mu_clean(line);
+    const char *outer = mu_callback_begin("log");
     optimizer->log(optimizer->log_context, line);
+    mu_callback_end(outer);
 }
 
 enum {

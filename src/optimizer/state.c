@@ -84,8 +84,8 @@ static muonium_status check_values(const mu_parameter *p, uint64_t steps,
     return status;
 }
 
-muonium_status muonium_set_state(muonium_optimizer *optimizer, size_t parameter,
-                                 const muonium_state *state)
+static muonium_status set_state(muonium_optimizer *optimizer, size_t parameter,
+                                const muonium_state *state)
 {
     mu_parameter *p = NULL;
     muonium_status status = mu_parameter_at(optimizer, parameter, &p);
@@ -121,4 +121,12 @@ muonium_status muonium_set_state(muonium_optimizer *optimizer, size_t parameter,
     p->steps = state->steps;
     p->moderate = false;
     return MUONIUM_OK;
+}
+
+muonium_status muonium_set_state(muonium_optimizer *optimizer, size_t parameter,
+                                 const muonium_state *state)
+{
+    muonium_status status = mu_enter(optimizer, __func__);
+    return status == MUONIUM_OK ? mu_leave(optimizer, set_state(optimizer, parameter, state))
+                                : status;
 }

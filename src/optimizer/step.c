@@ -216,11 +216,8 @@ void mu_step_commit(muonium_optimizer *optimizer)
     optimizer->counters.steps++;
 }
 
-muonium_status muonium_step(muonium_optimizer *optimizer)
+muonium_status mu_step(muonium_optimizer *optimizer)
 {
-    if (!optimizer) {
-        return mu_fail(MUONIUM_INVALID, "optimizer is NULL");
-    }
     mu_fenv environment = mu_fenv_enter();
     muonium_status status = mu_step_prepare(optimizer);
     if (status == MUONIUM_OK) {
@@ -230,14 +227,32 @@ muonium_status muonium_step(muonium_optimizer *optimizer)
     return status;
 }
 
+muonium_status muonium_step(muonium_optimizer *optimizer)
+{
+    muonium_status status = mu_enter_alone(optimizer, __func__);
+    return status == MUONIUM_OK ? mu_leave(optimizer, mu_step(optimizer)) : status;
+}
+
 muonium_status muonium_step_with(muonium_optimizer *optimizer, double (*loss)(void *context),
                                  void *context, double *value)
 {
     if (!optimizer || !loss) {
         return mu_fail(MUONIUM_INVALID, "%s is NULL", optimizer ? "loss" : "optimizer");
     }
+    muonium_status status = mu_enter_alone(optimizer, __func__);
+    if (status != MUONIUM_OK) {
+        return status;
+    }
+    atomic_store(&optimizer->in_loss, true); /* in place of the mark, which forbids more */
+    mu_leave(optimizer, MUONIUM_OK);
+    const char *outer = mu_callback_begin("loss");
     double found = loss(context);
-    muonium_status status = muonium_step(optimizer);
+    mu_callback_end(outer);
+    status = mu_enter(optimizer, __func__);
+    atomic_store(&optimizer->in_loss, false);
+    if (status == MUONIUM_OK) {
+        status = mu_leave(optimizer, mu_step(optimizer));
+    }
     if (status == MUONIUM_OK && value) {
         *value = found;
     }

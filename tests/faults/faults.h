@@ -21,6 +21,7 @@
 
 void faults_of_allocations(void);
 void faults_of_system_calls(void);
+void faults_of_callbacks(void);
 void faults_of_kills(void);
 void faults_of_truncation(void);
 void faults_of_bit_flips(void);

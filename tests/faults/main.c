@@ -20,6 +20,7 @@ typedef struct kind {
 static const kind kinds[] = {
     {"allocations", faults_of_allocations},
     {"system-calls", faults_of_system_calls},
+    {"callbacks", faults_of_callbacks},
     {"kills", faults_of_kills},
     {"truncation", faults_of_truncation},
     {"bit-flips", faults_of_bit_flips},

@@ -57,6 +57,29 @@ int MPI_Isend(const void *data, int count, MPI_Datatype type, int to, int tag, M
     return PMPI_Isend(data, count, type, to, tag, comm, request);
 }
 
+/* ---- memory, which can be counted and can fail ---- */
+
+static long fail_after = -1; /* so many allocations; -1: never */
+static size_t allocated;     /* bytes, in all */
+
+static void *allocate(void *context, size_t bytes, size_t alignment)
+{
+    void *memory = NULL;
+    (void)context;
+    if (fail_after == 0) {
+        return NULL; /* and from then on */
+    }
+    fail_after -= fail_after > 0;
+    allocated += bytes;
+    return posix_memalign(&memory, alignment, bytes) == 0 ? memory : NULL;
+}
+
+static void release(void *context, void *memory)
+{
+    (void)context;
+    free(memory);
+}
+
 /* ---- checks ---- */
 
 #define CHECK(condition, ...)                                                                      \
@@ -374,6 +397,139 @@ static void case_mismatch(void)
     }
 }
 
+/* ---- rates that one rank changes ---- */
+
+static void expect_disagreement(muonium_mpi *dist, model *m, const model *before, const char *part)
+{
+    model_gradients(m, rank, 0);
+    muonium_status status = muonium_mpi_step(dist);
+    if (ranks > 1) {
+        check_refused(status, MUONIUM_INVALID, part);
+        check_same(m, before, part, 0);
+    }
+}
+
+static void case_rates(void)
+{
+    model m, before;
+    bool last = rank == ranks - 1;
+    model_make(&m, MODEL_MIXED, true);
+    model_make(&before, MODEL_MIXED, true);
+    muonium_mpi *dist = create_on(MPI_COMM_WORLD, &m, NULL);
+    if (ranks > 1) {
+        CHECK_OK(muonium_set_lr(m.optimizer, NULL, last ? 0.03 : 0.02));
+        expect_disagreement(dist, &m, &before, "lr of group 0 is 0.02 on rank 0");
+        CHECK_OK(muonium_set_lr(m.optimizer, NULL, 0.02));
+        CHECK_OK(muonium_set_weight_decay(m.optimizer, NULL, last ? 0 : 0.1));
+        expect_disagreement(dist, &m, &before, "weight_decay of group 0");
+        CHECK_OK(muonium_set_weight_decay(m.optimizer, NULL, 0.1));
+        CHECK_OK(muonium_set_momentum(m.optimizer, NULL, last ? 0.5 : 0.9));
+        expect_disagreement(dist, &m, &before, "momentum of group 0");
+        CHECK_OK(muonium_set_momentum(m.optimizer, NULL, 0.9));
+    }
+    model_gradients(&m, rank, 0);
+    CHECK_OK(muonium_mpi_step(dist)); /* and goes on */
+    CHECK(model_differs(&m, &before) >= 0, "nothing moved");
+    muonium_mpi_destroy(dist);
+    model_free(&m);
+    model_free(&before);
+}
+
+/* ---- a description in use ---- */
+
+static void case_held(void)
+{
+    static float memory[64];
+    const muonium_tensor more = {.name = "more", .ndim = 1, .shape = {64}, .data = memory};
+    model m;
+    muonium_group *group;
+    model_make(&m, MODEL_MIXED, true);
+    muonium_mpi *dist = create_on(MPI_COMM_WORLD, &m, NULL);
+    check_refused(muonium_add(m.optimizer, &more, NULL), MUONIUM_INVALID, "muonium_mpi_destroy");
+    check_refused(muonium_add_group(m.optimizer, NULL, &group), MUONIUM_INVALID,
+                  "muonium_mpi_destroy");
+    muonium_destroy(m.optimizer); /* does nothing */
+    model_gradients(&m, rank, 0);
+    CHECK_OK(muonium_mpi_step(dist));
+    muonium_mpi_destroy(dist);
+    CHECK_OK(muonium_add(m.optimizer, &more, NULL));
+    model_free(&m);
+}
+
+/* ---- creation that fails on one rank ---- */
+
+/* Every allocation fails once, with all after it, on the last rank: all are told. */
+static void fail_allocations(muonium_optimizer *o, const muonium_mpi_options *options)
+{
+    muonium_status status = MUONIUM_NO_MEMORY;
+    for (long after = 0; status == MUONIUM_NO_MEMORY; after++) {
+        muonium_mpi *dist = NULL;
+        fail_after = rank == ranks - 1 ? after : -1;
+        status = muonium_mpi_create(MPI_COMM_WORLD, o, options, &dist);
+        fail_after = -1;
+        CHECK(status == MUONIUM_NO_MEMORY || status == MUONIUM_OK, "after %ld: %s, %s", after,
+              muonium_status_name(status), muonium_last_error());
+        muonium_mpi_destroy(dist);
+    }
+}
+
+static void case_creation(void)
+{
+    static float memory[2][64 * 32];
+    const muonium_tensor tensors[] = {
+        {.name = "w", .ndim = 2, .shape = {64, 32}, .data = memory[0], .grad = memory[1]},
+    };
+    bool last = rank == ranks - 1;
+    muonium_mpi *dist = NULL;
+    muonium_mpi_columns *columns = NULL;
+    muonium_optimizer *o;
+    muonium_mpi_options options;
+    muonium_mpi_options_init(&options);
+    options.deadline = 20; /* which only a fault waits for */
+    CHECK_OK(muonium_create_description(NULL, &o));
+    CHECK_OK(muonium_add(o, &tensors[0], NULL));
+    check_refused(muonium_mpi_create(MPI_COMM_WORLD, o, &options, last ? NULL : &dist),
+                  MUONIUM_INVALID, "distributed is NULL");
+    check_refused(muonium_mpi_create(MPI_COMM_WORLD, last ? NULL : o, &options, &dist),
+                  MUONIUM_INVALID, "description is NULL");
+    options.struct_size = last ? 3 : sizeof options;
+    check_refused(muonium_mpi_create(MPI_COMM_WORLD, o, &options, &dist), MUONIUM_INVALID,
+                  "struct_size");
+    options.struct_size = sizeof options;
+    check_refused(
+        muonium_mpi_columns_create(MPI_COMM_WORLD, 4, 8, NULL, 20, last ? NULL : &columns),
+        MUONIUM_INVALID, "columns is NULL");
+    fail_allocations(o, &options);
+    MPI_Errhandler handler; /* the caller's communicator is as it was */
+    MPI_Comm_get_errhandler(MPI_COMM_WORLD, &handler);
+    CHECK(handler == MPI_ERRORS_ARE_FATAL, "the error handler has changed");
+    muonium_destroy(o);
+}
+
+/* However large a bucket may be, a small model needs little memory. */
+static void case_bucket(void)
+{
+    model m;
+    size_t elements = 0;
+    muonium_mpi_options o;
+    muonium_mpi_options_init(&o);
+    o.bucket_bytes = SIZE_MAX;
+    model_make(&m, MODEL_MIXED, true);
+    for (size_t i = 0; i < MODEL_PARAMETERS; i++) {
+        elements += m.elements[i];
+    }
+    allocated = 0;
+    muonium_mpi *dist = create_on(MPI_COMM_WORLD, &m, &o);
+    /* Four buckets, to send and to receive, of the model at most. State, sums and tables of
+     * all or less: four more. Scratch: 4 MB. */
+    size_t bound = (8 + 4) * elements * sizeof(float) + ((size_t)4 << 20);
+    CHECK(allocated <= bound, "%zu bytes for %zu elements", allocated, elements);
+    model_gradients(&m, rank, 0);
+    CHECK_OK(muonium_mpi_step(dist));
+    muonium_mpi_destroy(dist);
+    model_free(&m);
+}
+
 /* ---- checkpoints ---- */
 
 enum { SAVED_STEPS = 3, MORE_STEPS = 2 };
@@ -500,6 +656,15 @@ static void count_line(void *context, const char *line)
     ++*(size_t *)context;
 }
 
+/* A callback can do nothing with the object that it was called for. */
+static void use_within(void *context, const char *line)
+{
+    muonium_mpi *dist = *(muonium_mpi **)context;
+    (void)line;
+    check_refused(muonium_mpi_step(dist), MUONIUM_INVALID, "a callback of muonium_mpi_report");
+    muonium_mpi_destroy(dist);
+}
+
 static void case_misuse(void)
 {
     model m;
@@ -523,6 +688,7 @@ static void case_misuse(void)
     check_refused(muonium_mpi_ready(dist, 2), MUONIUM_INVALID, "announced before");
     CHECK_OK(muonium_mpi_finish(dist));
     CHECK_OK(muonium_mpi_report(dist, count_line, &lines));
+    CHECK_OK(muonium_mpi_report(dist, use_within, &dist));
     CHECK_OK(muonium_mpi_plan_describe(muonium_mpi_plan_of(dist), &info));
     CHECK(lines == 1 + (size_t)ranks + info.pieces, "%zu lines", lines);
     muonium_mpi_destroy(dist);
@@ -547,6 +713,14 @@ static void run(const char *name, const char *path)
         case_mismatch();
     } else if (strcmp(name, "misuse") == 0) {
         case_misuse();
+    } else if (strcmp(name, "rates") == 0) {
+        case_rates();
+    } else if (strcmp(name, "held") == 0) {
+        case_held();
+    } else if (strcmp(name, "creation") == 0) {
+        case_creation();
+    } else if (strcmp(name, "bucket") == 0) {
+        case_bucket();
     } else if (strcmp(name, "save") == 0) {
         case_save(path, MODEL_NORMUON);
     } else if (strcmp(name, "unsound") == 0) {
@@ -572,6 +746,7 @@ int main(int argc, char **argv)
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    CHECK_OK(muonium_set_allocator(&(muonium_allocator){allocate, release, NULL}));
     for (int i = 2; i < argc; i++) {
         run(argv[i], argv[1]);
     }

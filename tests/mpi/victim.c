@@ -4,6 +4,9 @@
  * and leave by _exit, as survivors of a broken job do.
  *
  *     victim PHASE SIGNAL RANK PATH     PATH is where a checkpoint goes
+ *
+ * In the phase "late" it comes to the creation when the others have given up, and must be
+ * told so; in "absent" it has no communicator. It then prints a line that begins with "late".
  */
 #include "model.h"
 
@@ -33,10 +36,31 @@ static bool in_phase(const char *name)
     return strcmp(phase, name) == 0;
 }
 
+int MPI_Comm_idup(MPI_Comm comm, MPI_Comm *copy, MPI_Request *request)
+{
+    if (in_phase("connect")) {
+        fall();
+    }
+    return PMPI_Comm_idup(comm, copy, request);
+}
+
+int MPI_Ibcast(void *data, int count, MPI_Datatype type, int root, MPI_Comm comm,
+               MPI_Request *request)
+{
+    if (in_phase("compare")) {
+        fall();
+    }
+    return PMPI_Ibcast(data, count, type, root, comm, request);
+}
+
 int MPI_Iallreduce(const void *send, void *receive, int count, MPI_Datatype type, MPI_Op op,
                    MPI_Comm comm, MPI_Request *request)
 {
-    if (in_phase("create") || in_phase("load") || in_phase("stepping")) {
+    enum { LAST_OF_CREATION = 5 };
+    static int calls;
+    calls++;
+    if (in_phase("create") || in_phase("load") || in_phase("stepping") ||
+        (in_phase("prepare") && calls == LAST_OF_CREATION)) {
         fall();
     }
     return PMPI_Iallreduce(send, receive, count, type, op, comm, request);
@@ -82,17 +106,35 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+static void pause_for(double seconds)
+{
+    struct timespec pause = {(time_t)seconds, (long)(1e9 * (seconds - (double)(time_t)seconds))};
+    nanosleep(&pause, NULL);
+}
+
+static bool in_creation(void)
+{
+    return in_phase("connect") || in_phase("create") || in_phase("compare") || in_phase("prepare");
+}
+
 /* All that a program does, until something fails. */
 static muonium_status live(model *m, const char *path, double *begin)
 {
+    MPI_Comm comm = MPI_COMM_WORLD;
+    if (rank == victim && in_phase("late")) {
+        pause_for(1.3 * deadline);
+    }
+    if (rank == victim && in_phase("absent")) {
+        comm = MPI_COMM_NULL;
+    }
     muonium_mpi_options o;
     muonium_mpi *dist = NULL;
     muonium_mpi_options_init(&o);
     o.deadline = deadline;
     o.bucket_bytes = 1 << 16;
-    armed = in_phase("create");
+    armed = in_creation();
     *begin = now();
-    muonium_status status = muonium_mpi_create(MPI_COMM_WORLD, m->optimizer, &o, &dist);
+    muonium_status status = muonium_mpi_create(comm, m->optimizer, &o, &dist);
     for (int step = 0; status == MUONIUM_OK && step < 3; step++) {
         model_gradients(m, rank, step);
         armed = step == 1 && !in_phase("save") && !in_phase("load");
@@ -139,9 +181,19 @@ int main(int argc, char **argv)
     muonium_status status = live(&m, argv[4], &begin);
     double took = now() - begin;
     snprintf(name, sizeof name, "rank %d did not", victim);
-    bool good = status == MUONIUM_PEER && strstr(muonium_last_error(), name);
-    printf("%s %d after %.1f of %.1f s: %s, %s\n", good ? "survivor" : "LOST", rank, took, deadline,
-           muonium_status_name(status), muonium_last_error());
+    if (rank == victim) { /* late or absent, and told */
+        snprintf(name, sizeof name, in_phase("late") ? "another rank gave up" : "MPI_COMM_NULL");
+    }
+    bool good = status == (in_phase("absent") && rank == victim ? MUONIUM_INVALID : MUONIUM_PEER) &&
+                strstr(muonium_last_error(), name) && took < 3 * deadline;
+    printf("%s %d after %.1f of %.1f s: %s, %s\n",
+           !good            ? "LOST"
+           : rank == victim ? "late"
+                            : "survivor",
+           rank, took, deadline, muonium_status_name(status), muonium_last_error());
     fflush(stdout);
+    if (in_phase("late") || in_phase("absent")) {
+        pause_for(2 * deadline); /* one that goes may take the others along */
+    }
     _exit(good ? 0 : 1);
 }
