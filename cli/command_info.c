@@ -38,6 +38,7 @@ static void print_text(const muonium_cpu_info *cpu)
     if (cpu != NULL) {
         printf("kernels      %s (%s)\n", cpu->isa, cpu->kernel);
         printf("because      %s\n", cpu->reason);
+        printf("bf16         %s (%s)\n", cpu->bf16_kernel, cpu->bf16_reason);
         printf("cpu has      %s\n", *cpu->features != 0 ? cpu->features : "nothing of use");
     }
     printf("threads      %d\n", muonium_threads());
@@ -84,6 +85,8 @@ static void print_json(const muonium_cpu_info *cpu)
         json_string(&writer, "isa", cpu->isa);
         json_string(&writer, "kernel", cpu->kernel);
         json_string(&writer, "reason", cpu->reason);
+        json_string(&writer, "bf16_kernel", cpu->bf16_kernel);
+        json_string(&writer, "bf16_reason", cpu->bf16_reason);
         write_words(&writer, "features", cpu->features);
         json_object_end(&writer);
     } else {
