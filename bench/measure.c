@@ -122,8 +122,8 @@ double measure_copy(double budget)
 
 enum { ROUND_TRIPS = 1000, OVER = -1 };
 
-static const double rally_seconds =
-    0.01; /* at most: threads that share a CPU take a slice each way */
+/* At most: threads that share a CPU take a slice each way. */
+static const double rally_seconds = 0.05;
 
 typedef struct rally {
     _Alignas(128) atomic_int ball; /* even: the caller's */

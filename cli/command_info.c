@@ -39,6 +39,7 @@ static void print_text(const muonium_cpu_info *cpu)
     if (cpu != NULL) {
         printf("kernels      %s (%s)\n", cpu->isa, cpu->kernel);
         text_line(stdout, "because      %s", cpu->reason);
+        text_line(stdout, "bf16         %s (%s)", cpu->bf16_kernel, cpu->bf16_reason);
         printf("cpu has      %s\n", *cpu->features != 0 ? cpu->features : "nothing of use");
     }
     printf("threads      %d\n", muonium_threads());
@@ -85,6 +86,8 @@ static void print_json(const muonium_cpu_info *cpu)
         json_string(&writer, "isa", cpu->isa);
         json_string(&writer, "kernel", cpu->kernel);
         json_string(&writer, "reason", cpu->reason);
+        json_string(&writer, "bf16_kernel", cpu->bf16_kernel);
+        json_string(&writer, "bf16_reason", cpu->bf16_reason);
         write_words(&writer, "features", cpu->features);
         json_object_end(&writer);
     } else {

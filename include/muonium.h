@@ -138,18 +138,23 @@ MUONIUM_API int muonium_threads(void);
 /* ------------------------------------------------------------- processor -- */
 
 typedef struct muonium_cpu_info {
-    const char *isa;      /* in use: "portable", "avx2", "avx512" or "avx512_bf16" */
-    const char *kernel;   /* name of the f32 kernel in use */
-    const char *reason;   /* why: "best that this CPU has", "MUONIUM_CPU=avx2", ... */
-    const char *features; /* what CPUID and the system offer, as "avx2 fma f16c" */
+    const char *isa;         /* in use: "portable", "avx2", "avx512" or "avx512_bf16" */
+    const char *kernel;      /* name of the f32 kernel in use */
+    const char *reason;      /* why: "best that this CPU has", "MUONIUM_CPU=avx2", ... */
+    const char *features;    /* what CPUID and the system offer, as "avx2 fma f16c" */
+    const char *bf16_kernel; /* name of the kernel in use for precision MUONIUM_BF16 */
+    const char *bf16_reason; /* why, with the rates that were measured */
 } muonium_cpu_info;
 
 /* Which kernels were chosen, and why. The environment variable MUONIUM_CPU
  * (portable, avx2, avx512, avx512_bf16, or blas in builds that have it) chooses
  * among what the CPU has; avx512_bf16 is avx512 with bf16 products for
  * precision MUONIUM_BF16, whose results with the Frobenius norm are the same on
- * all of them (docs/numerics.md). An unknown value, or one that the CPU lacks,
- * is an error here and in every call that computes. Decided once per process. */
+ * all of them (docs/numerics.md). Where the variable does not decide, bf16
+ * products are used if a measurement of a millisecond, here or when a plan first
+ * asks for that precision, shows them to be faster than f32. An unknown value,
+ * or one that the CPU lacks, is an error here and in every call that computes.
+ * Decided once per process. */
 MUONIUM_API muonium_status muonium_cpu(muonium_cpu_info *info);
 
 /* ---------------------------------------------------------- coefficients -- */
@@ -163,7 +168,7 @@ MUONIUM_API muonium_status muonium_cpu(muonium_cpu_info *info);
  * optimal after the ones before, that bring [lower, 1] closest to 1.
  *   lower    in [0, 1]; 1e-3 is usual. 0 needs a cushion above 0.
  *   safety   >= 0; every step but the last leaves room for singular values up
- *            to 1 + safety. 1e-2 is usual.
+ *            to 1 + safety. 1e-2 is usual; plans and the optimizer use 2e-2.
  *   cushion  in [0, 1); a step never optimises below cushion times the largest
  *            value, which keeps early steps from amplifying rounding. 0.02.
  * Every coefficient is right to 1e-12 relative. */

@@ -47,8 +47,29 @@ static void test_choice(void **state)
     assert_ok(mu_kernel_choose(MUONIUM_F16, &half));
     assert_ptr_equal(half, kernel);
     assert_ok(mu_kernel_choose(MUONIUM_BF16, &half));
-    assert_true(half->type == MUONIUM_F32 && half->isa == isa);
-    assert_int_equal(half->operands, isa == real ? MUONIUM_F32 : MUONIUM_BF16);
+    assert_string_equal(info.bf16_kernel, half->name);
+    bool forced = wanted != NULL && wanted[0] != '\0', native = isa != real;
+    if (forced) {
+        assert_string_equal(info.bf16_reason, info.reason);
+    } else if (native) {
+        double rates[2];
+        assert_int_equal(sscanf(info.bf16_reason,
+                                "measured on one thread: bf16 products %lf GF/s, f32 %lf",
+                                &rates[0], &rates[1]),
+                         2);
+        assert_true(rates[0] > 0 && rates[1] > 0);
+        native = half->operands == MUONIUM_BF16;
+        /* The figures are rounded to 1 GF/s. */
+        assert_true(native ? rates[0] + 1 > 1.2 * (rates[1] - 1)
+                           : rates[0] - 1 < 1.2 * (rates[1] + 1));
+    } else {
+        assert_non_null(strstr(info.bf16_reason, "no bf16 products"));
+    }
+    assert_true(half->type == MUONIUM_F32 && half->isa == (native ? isa : real));
+    assert_int_equal(half->operands, native ? MUONIUM_BF16 : MUONIUM_F32);
+    const mu_kernel *again;
+    assert_ok(mu_kernel_choose(MUONIUM_BF16, &again));
+    assert_ptr_equal(again, half);
     assert_status_message(mu_kernel_choose((muonium_dtype)9, &kernel), MUONIUM_INVALID, "type");
     assert_status_message(muonium_cpu(NULL), MUONIUM_INVALID, "NULL");
 }
@@ -61,6 +82,16 @@ static void test_every_choice(void **state)
     for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
         assert_child_ok(test_run_again("MUONIUM_CPU", values[i], 20));
     }
+}
+
+/* Zen 4 multiplies bf16 at twice the rate of f32, Emerald Rapids at half of it. */
+static void test_rates(void **state)
+{
+    (void)state;
+    assert_true(mu_prefer_native(472, 236));
+    assert_false(mu_prefer_native(230, 459));
+    assert_false(mu_prefer_native(236, 236));
+    assert_false(mu_prefer_native(0, 236));
 }
 
 /* The registry lists them from the most general on; products rely on the tile. */
@@ -90,6 +121,7 @@ int main(void)
 {
     const struct CMUnitTest first[] = {
         cmocka_unit_test(test_every_choice),
+        cmocka_unit_test(test_rates),
         cmocka_unit_test(test_registry),
     };
     const struct CMUnitTest second[] = {cmocka_unit_test(test_choice)};

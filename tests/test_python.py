@@ -282,6 +282,17 @@ def test_coefficients():
         np.testing.assert_allclose(muonium.polar_express(steps),
                                    [tuple(map(float, row)) for row in polar_express(steps)],
                                    rtol=1e-12)
+    # Which table orthogonalize uses, as docs/python.md says: not that of polar_express(5).
+    x, form = np.random.default_rng(SEED).standard_normal((6, 9)), "standard"
+    ours = muonium.orthogonalize(x, form=form)
+    safer = muonium.polar_express(5, safety=0.02)
+    np.testing.assert_array_equal(ours, muonium.orthogonalize(x, form=form, coefficients=safer))
+    assert not np.array_equal(ours, muonium.orthogonalize(
+        x, form=form, coefficients=muonium.polar_express(5)))
+    np.testing.assert_allclose(safer, muonium.presets()["polar_express_5"], rtol=1e-11)
+    np.testing.assert_array_equal(
+        muonium.orthogonalize(x, form=form, safety=0.01),
+        muonium.orthogonalize(x, form=form, coefficients=muonium.polar_express(5)))
     with pytest.raises(ValueError, match="lower"):
         muonium.polar_express(5, lower=2)
     with pytest.raises(ValueError, match="steps"):

@@ -53,7 +53,8 @@ _table = POINTER(c_double * 3)
 
 
 class CpuInfo(Structure):
-    _fields_ = [(name, c_char_p) for name in ("isa", "kernel", "reason", "features")]
+    _fields_ = [(name, c_char_p) for name in ("isa", "kernel", "reason", "features",
+                                             "bf16_kernel", "bf16_reason")]
 
 
 class Shape(Structure):

@@ -1,7 +1,7 @@
 /*
  * kernel_avx512_bf16.c: the kernel that multiplies bf16 by the instructions of AVX512-BF16, two
- * steps at a time: the f32 kernel of kernel_avx512.c, whose sums it forms, at twice the peak.
- * Operands are always packed.
+ * steps at a time: the f32 kernel of kernel_avx512.c, whose sums it forms. The peak is
+ * twice that of f32 on some CPUs, half of it on others. Operands are always packed.
  */
 #if defined(MU_HAVE_AVX512_BF16) /* the compiler has: see cmake/MuoniumFlags.cmake */
 
