@@ -106,7 +106,9 @@ MUONIUM_API muonium_status muonium_set_allocator(const muonium_allocator *alloca
 
 /* Use `threads` threads from the next call on, the caller's included; 0 goes
  * back to the default: MUONIUM_NUM_THREADS if set, else the CPUs that the
- * affinity mask allows. At most 1024. Threads start when first needed and
+ * affinity mask allows. At most 1024. If the variable is set to anything but a
+ * number from 1 to 1024, threads = 0 is refused, and so is every call that
+ * computes until another number is set here. Threads start when first needed and
  * survive fork (a child starts its own). When several threads of the program
  * call at a time, one gets the pool and the others work alone. */
 MUONIUM_API muonium_status muonium_set_threads(int threads);

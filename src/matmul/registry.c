@@ -72,6 +72,10 @@ muonium_status mu_kernel_choose(muonium_dtype type, const mu_kernel **kernel)
     if (choice.problem[0]) {
         return mu_fail(MUONIUM_INVALID, "%s", choice.problem);
     }
+    muonium_status status = mu_pool_check(); /* here, as whoever computes comes by */
+    if (status != MUONIUM_OK) {
+        return status;
+    }
     bool half = type == MUONIUM_BF16 || type == MUONIUM_F16;
     if (half && mu_blas_selected()) {
         type = MUONIUM_F32; /* it multiplies nothing else */
