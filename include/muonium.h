@@ -237,8 +237,11 @@ typedef enum muonium_form {
     MUONIUM_FORM_AUTO = 0,
     MUONIUM_FORM_STANDARD = 1, /* X <- (aI + bR + cR^2) X with R = X X^T, every step */
     MUONIUM_FORM_GRAM = 2,     /* iterate on R alone, apply to X only at restarts and at the end */
-    MUONIUM_FORM_DIRECT = 3,   /* a straight-line program on R alone, applied to X once */
-    MUONIUM_FORM_QUINTIC = 4   /* whichever of standard and Gram costs least */
+    /* A straight-line program on R alone, applied to X once. Its polynomials are those of
+     * direct_set: options that choose others (table, coefficients, steps, lower, safety,
+     * cushion) away from their defaults are refused. */
+    MUONIUM_FORM_DIRECT = 3,
+    MUONIUM_FORM_QUINTIC = 4 /* whichever of standard and Gram costs least */
 } muonium_form;
 
 /* The names of the direct form's sets by index, from 0; NULL past the last. */
