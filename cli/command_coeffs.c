@@ -10,6 +10,7 @@
 #include "file.h"
 #include "iteration_options.h"
 #include "json.h"
+#include "units.h"
 #include "polynomial.h"
 
 enum { STEPS, LOWER, SAFETY, CUSHION, CUBIC, PRESET, LIST, PLOT, JSON };
@@ -105,6 +106,13 @@ static void describe(const result *r, char *text, size_t size)
     }
 }
 
+static void print_row(const double row[3])
+{
+    for (int k = 0; k < 3; k++) {
+        printf("  %22s", units_shortest(row[k]).text);
+    }
+}
+
 static void print_table(const result *r)
 {
     char subtitle[128];
@@ -115,8 +123,9 @@ static void print_table(const result *r)
            r->lower);
     printf("%4s  %22s  %22s  %22s  %12s  %12s\n", "step", "a", "b", "c", "lowest", "highest");
     for (int i = 0; i < r->steps; i++) {
-        printf("%4d  %22.17g  %22.17g  %22.17g  %12.10f  %12.10f\n", i + 1, r->table[i][0],
-               r->table[i][1], r->table[i][2], r->bands[i].low, r->bands[i].high);
+        printf("%4d", i + 1);
+        print_row(r->table[i]);
+        printf("  %12.10f  %12.10f\n", r->bands[i].low, r->bands[i].high);
     }
 }
 
@@ -209,7 +218,8 @@ static int list_presets(const command *self, bool as_json)
         }
         printf("%s%s, %d row%s\n", p > 0 ? "\n" : "", name, rows, rows == 1 ? "" : "s");
         for (int i = 0; i < rows; i++) {
-            printf("  %22.17g  %22.17g  %22.17g\n", table[i][0], table[i][1], table[i][2]);
+            print_row(table[i]);
+            putchar('\n');
         }
     }
     if (as_json) {

@@ -78,9 +78,20 @@ static void count(const route *found, totals *sum)
 
 /* ---- text ---- */
 
-static const char table_format[] = "%-40s %-20s %-6s %-20s %9s %-9s %12s %12s";
+static const char table_format[] = "%-*s %-20s %-6s %-20s %9s %-9s %12s %12s";
 
-static void print_route(const route *found)
+/* Wide enough for the longest name. */
+static int name_width(const muonium_reader *reader)
+{
+    size_t width = 40;
+    for (size_t i = 0; i < muonium_reader_count(reader); i++) {
+        size_t length = strlen(tensor_name(muonium_reader_entry(reader, i)->name).text);
+        width = length > width ? length : width;
+    }
+    return (int)width;
+}
+
+static void print_route(const route *found, int width)
 {
     tensor_text name = tensor_name(found->entry->name), shape = tensor_shape(found->entry);
     char matrices[24] = "";
@@ -96,8 +107,8 @@ static void print_route(const route *found)
         form = choices_form[found->report.form];
         flops = units_flops(found->report.flops);
     }
-    text_line(stdout, table_format, name.text, shape.text, goes, reason, matrices, form, flops.text,
-              state.text);
+    text_line(stdout, table_format, width, name.text, shape.text, goes, reason, matrices, form,
+              flops.text, state.text);
 }
 
 static void print_totals(const totals *sum)
@@ -161,12 +172,13 @@ static int route_all(const command *self, const muonium_reader *reader,
     static double place;
     json writer = {.out = stdout};
     totals sum = {0};
+    int width = as_json ? 0 : name_width(reader);
     if (as_json) {
         json_object(&writer, NULL);
         json_array(&writer, "tensors");
     } else {
-        text_line(stdout, table_format, "tensor", "shape", "route", "reason", "matrices", "form",
-                  "per step", "state");
+        text_line(stdout, table_format, width, "tensor", "shape", "route", "reason", "matrices",
+                  "form", "per step", "state");
     }
     for (size_t i = 0; i < muonium_reader_count(reader); i++) {
         route found;
@@ -176,7 +188,7 @@ static int route_all(const command *self, const muonium_reader *reader,
             if (as_json) {
                 write_route(&writer, &found);
             } else {
-                print_route(&found);
+                print_route(&found, width);
             }
         }
         muonium_destroy(found.optimizer);

@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "text.h"
+#include "units.h"
 
 enum { SPREAD_DEPTH = 2 }; /* members of the outer levels get lines of their own */
 
@@ -98,7 +99,7 @@ void json_array_end(json *writer)
 static void print_number(FILE *out, double value)
 {
     if (isfinite(value)) {
-        fprintf(out, "%.17g", value);
+        fputs(units_shortest(value).text, out);
     } else {
         fputs("null", out);
     }

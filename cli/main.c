@@ -4,6 +4,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -109,16 +110,27 @@ static void occupy_closed_streams(void)
     }
 }
 
+/* Whether nobody reads the standard output any more, as after `muonium route ... | head`. */
+static bool reader_is_gone(void)
+{
+    struct pollfd output = {.fd = STDOUT_FILENO, .events = POLLOUT};
+    return poll(&output, 1, 0) == 1 && (output.revents & POLLERR) != 0;
+}
+
 int main(int argc, char **argv)
 {
     occupy_closed_streams();
-    /* A reader that goes away must be an error like a full disk, not a silent
-     * death with a file half done. */
+    /* A reader that goes away must not be a death with a file half done: what the command
+     * writes elsewhere is finished first. */
     signal(SIGPIPE, SIG_IGN);
     int code = dispatch(argc, argv);
     errno = 0;
-    bool failed_before = ferror(stdout) != 0;
-    if (fflush(stdout) != 0 || failed_before || close(STDOUT_FILENO) != 0) {
+    bool failed_before = ferror(stdout) != 0, failed_now = fflush(stdout) != 0;
+    if ((failed_before || failed_now) && reader_is_gone()) {
+        signal(SIGPIPE, SIG_DFL);
+        raise(SIGPIPE); /* as of any program that writes to a closed pipe, without a word */
+    }
+    if (failed_now || failed_before || close(STDOUT_FILENO) != 0) {
         /* After an earlier failure the reason may be gone. */
         message_failed(NULL, "cannot write to standard output%s%s", errno != 0 ? ": " : "",
                        errno != 0 ? strerror(errno) : "");

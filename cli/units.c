@@ -4,6 +4,8 @@
 #include "units.h"
 
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 unit_text units_bytes(uint64_t bytes)
 {
@@ -30,5 +32,16 @@ unit_text units_flops(double flops)
              unit > 1e9   ? "TFLOP"
              : unit > 1e6 ? "GFLOP"
                           : "MFLOP");
+    return result;
+}
+
+unit_text units_shortest(double value)
+{
+    unit_text result;
+    int digits = 1;
+    do {
+        snprintf(result.text, sizeof result.text, "%.*g", digits, value);
+    } while (digits++ < 17 &&
+             memcmp(&(double){strtod(result.text, NULL)}, &value, sizeof value) != 0);
     return result;
 }

@@ -14,4 +14,7 @@ typedef struct unit_text {
 unit_text units_bytes(uint64_t bytes); /* "512 bytes", "1.5 KiB", "3.2 GiB" */
 unit_text units_flops(double flops);   /* "3.5 MFLOP", "12 GFLOP" */
 
+/* The fewest digits that read back as the same number. */
+unit_text units_shortest(double value);
+
 #endif

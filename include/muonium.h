@@ -127,7 +127,9 @@ MUONIUM_API muonium_status muonium_set_allocator(const muonium_allocator *alloca
 
 /* Use `threads` threads from the next call on, the caller's included; 0 goes
  * back to the default: MUONIUM_NUM_THREADS if set, else the CPUs that the
- * affinity mask allows. At most 1024. Threads start when first needed and
+ * affinity mask allows. At most 1024. If the variable is set to anything but a
+ * number from 1 to 1024, threads = 0 is refused, and so is every call that
+ * computes until another number is set here. Threads start when first needed and
  * survive fork (a child starts its own). When several threads of the program
  * call at a time, one gets the pool and the others work alone. */
 MUONIUM_API muonium_status muonium_set_threads(int threads);
@@ -261,8 +263,11 @@ typedef enum muonium_form {
     MUONIUM_FORM_AUTO = 0,
     MUONIUM_FORM_STANDARD = 1, /* X <- (aI + bR + cR^2) X with R = X X^T, every step */
     MUONIUM_FORM_GRAM = 2,     /* iterate on R alone, apply to X only at restarts and at the end */
-    MUONIUM_FORM_DIRECT = 3,   /* a straight-line program on R alone, applied to X once */
-    MUONIUM_FORM_QUINTIC = 4   /* whichever of standard and Gram costs least */
+    /* A straight-line program on R alone, applied to X once. Its polynomials are those of
+     * direct_set: options that choose others (table, coefficients, steps, lower, safety,
+     * cushion) away from their defaults are refused. */
+    MUONIUM_FORM_DIRECT = 3,
+    MUONIUM_FORM_QUINTIC = 4 /* whichever of standard and Gram costs least */
 } muonium_form;
 
 /* The names of the direct form's sets by index, from 0; NULL past the last. */

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import signal
 import subprocess
 import xml.etree.ElementTree as ElementTree
 
@@ -126,14 +127,13 @@ def test_unwritable_standard_output(arguments):
     assert "cannot write to standard output: No space left on device" in error
 
 
-def test_broken_pipe():
+@pytest.mark.parametrize("arguments", [["coeffs"], ["coeffs", "--list"], ["--help"]])
+def test_a_closed_pipe_ends_quietly(arguments):
     reader, writer = os.pipe()
     os.close(reader)
-    try:
-        _, error = run("coeffs", code=1, stdout=writer)
-    finally:
-        os.close(writer)
-    assert "cannot write to standard output: Broken pipe" in error
+    done = subprocess.run([MUONIUM, *arguments], stdout=writer, stderr=subprocess.PIPE, timeout=60)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (-signal.SIGPIPE, b"")
 
 
 def test_closed_standard_output():
@@ -170,6 +170,17 @@ def test_info_with_a_bad_environment_still_informs():
     assert json.loads(out)["cpu"] is None and "MUONIUM_CPU" in error
 
 
+@pytest.mark.parametrize("value", ["abc", "0", "-1", "1025", "4x", " 4"])
+def test_a_bad_number_of_threads_is_refused(value, tmp_path):
+    variables = environment(MUONIUM_NUM_THREADS=value)
+    message = f'MUONIUM_NUM_THREADS is "{value}": use a number from 1 to 1024'
+    assert message in run("info", "--json", code=2, env=variables)[1]
+    np.save(tmp_path / "x.npy", np.eye(4, dtype="f4"))
+    files = tmp_path / "x.npy", tmp_path / "y.npy"
+    assert message in run("orthogonalize", *files, code=2, env=variables)[1]
+    run("coeffs", env=variables)  # which computes on none
+
+
 def test_json_of_malformed_utf8():
     out, _ = run("info", "--json", code=2, env={**os.environb, b"MUONIUM_CPU": b"a\xff\xc3(\xed\xa0\x80"})
     assert json.loads(out)["environment"]["MUONIUM_CPU"] == "a\ufffd\ufffd(\ufffd\ufffd\ufffd"
@@ -184,6 +195,19 @@ def test_coefficients_against_the_exact_table():
     np.testing.assert_allclose(np.array(result["coefficients"]), expected, rtol=1e-12, atol=0)
     assert result["steps"] == 10 and result["lower"] == 1e-3 and result["preset"] is None
     assert result["safety"] == 0.01 and result["cushion"] == 0.02
+
+
+def test_numbers_have_the_fewest_digits():
+    out, _ = run("coeffs", "--preset=original", "--steps=1")
+    assert out.splitlines()[-1].split()[1:4] == ["3.4445", "-4.775", "2.0315"]
+    out, _ = run("coeffs", "--list", "--json")
+    numbers = re.findall(r"-?\d+\.\d+(?:e-?\d+)?", out)
+    assert len(numbers) > 50 and all(float(n) == float(repr(float(n))) for n in numbers)
+    assert all(len(n) <= len(repr(float(n))) for n in numbers)
+    out, _ = run("coeffs", "--steps=9")
+    table = json.loads(run("coeffs", "--steps=9", "--json")[0])["coefficients"]
+    rows = [line.split()[1:4] for line in out.splitlines()[-9:]]
+    assert [[float(x) for x in row] for row in rows] == table
 
 
 def test_json_numbers_are_exact():

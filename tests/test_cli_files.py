@@ -379,6 +379,14 @@ def test_route(tmp_path, random):
     assert json.loads(run("route", path, "--json")[0])["tensors"] == []
 
 
+def test_route_fits_long_names(tmp_path):
+    path, name = tmp_path / "model.safetensors", "model.layers.0." + 60 * "x"
+    write(path, {name: pack(np.zeros((4, 8), "<f4")), "w": pack(np.zeros((8, 4), "<f4"))})
+    lines = run("route", path)[0].splitlines()
+    assert {line.index(column) for line, column in
+            zip(lines, ["shape", "4 x 8", "8 x 4"])} == {len(name) + 1}
+
+
 def sanitized():
     cache = (BUILD / "CMakeCache.txt").read_text()
     return re.search(r"^MUONIUM_SANITIZE:\w+=.", cache, re.M) is not None

@@ -367,6 +367,13 @@ def test_options_reach_the_library(tmp_path, random, arguments):
     assert report["plan"]["form"] in (form or ["standard", "gram", "direct"])
 
 
+@pytest.mark.parametrize("arguments", [["-c", "original"], ["--steps=7"], ["--lower=1e-2"]])
+def test_direct_form_ignores_no_coefficients(tmp_path, arguments):
+    np.save(tmp_path / "x.npy", np.eye(4, dtype="f4"))
+    files = tmp_path / "x.npy", tmp_path / "y.npy"
+    assert "would be ignored" in run("orthogonalize", *files, "--form=direct", *arguments, code=2)[1]
+
+
 def test_no_normalisation(tmp_path, random):
     array = random.standard_normal((6, 9))
     array /= 2 * np.linalg.norm(array, 2)

@@ -550,6 +550,46 @@ static void what_cannot_run_is_refused(void **state)
     assert_null(optimizer);
 }
 
+static void ignores_no_coefficients(void **state)
+{
+    (void)state;
+    static const double table[1][3] = {{1.5, -0.5, 0}};
+    static const char *const fields[] = {"table", "coefficients", "steps",
+                                         "lower", "safety",       "cushion"};
+    muonium_shape shape = {1, 8, 8};
+    muonium_plan *plan = NULL;
+    for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
+        muonium_plan_options options = direct(NULL);
+        options.table = i == 0 ? table : NULL;
+        options.table_rows = i == 0;
+        options.coefficients = i == 1 ? "original" : NULL;
+        options.steps += i == 2;
+        options.lower *= i == 3 ? 2 : 1;
+        options.safety *= i == 4 ? 2 : 1;
+        options.cushion *= i == 5 ? 2 : 1;
+        char message[64];
+        snprintf(message, sizeof message, "and %s would be ignored", fields[i]);
+        assert_status_message(muonium_plan_create(shape, &options, &plan), MUONIUM_INVALID,
+                              message);
+        options.form = MUONIUM_FORM_AUTO;
+        assert_ok(muonium_plan_create(shape, &options, &plan));
+        muonium_plan_destroy(plan);
+        plan = NULL;
+    }
+    muonium_options whole;
+    muonium_optimizer *optimizer = NULL;
+    assert_ok(muonium_options_init(&whole, "keller"));
+    whole.form = MUONIUM_FORM_DIRECT;
+    whole.precision = MUONIUM_F32;
+    assert_status_message(muonium_create(&whole, &optimizer), MUONIUM_INVALID,
+                          "form is direct: its");
+    assert_ok(muonium_options_init(&whole, NULL));
+    whole.form = MUONIUM_FORM_DIRECT;
+    whole.generated_rows = 10;
+    assert_status_message(muonium_create(&whole, &optimizer), MUONIUM_INVALID, "generated_rows");
+    assert_null(optimizer);
+}
+
 static void older_callers_are_not_overrun(void **state)
 {
     (void)state;
@@ -591,6 +631,7 @@ int main(void)
         cmocka_unit_test(auto_takes_direct_for_the_default_polynomial_only),
         cmocka_unit_test(recipes_of_others_never_take_direct),
         cmocka_unit_test(what_cannot_run_is_refused),
+        cmocka_unit_test(ignores_no_coefficients),
         cmocka_unit_test(older_callers_are_not_overrun),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -386,7 +386,7 @@ static void environment_variable_sets_the_default(void **state)
     (void)state;
     const struct {
         const char *value;
-        int threads; /* 0: one per allowed CPU */
+        int threads; /* 0: it is refused */
     } cases[] = {
         {"3", 3},
         {"1", 1},
@@ -395,7 +395,7 @@ static void environment_variable_sets_the_default(void **state)
         {"0", 0},
         {"-1", 0},
         {"1025", 0},
-        {"", 0},
+        {"abc", 0},
         {"4x", 0},
         {" 4", 0},
         {"4 ", 0},
@@ -410,13 +410,22 @@ static void environment_variable_sets_the_default(void **state)
     char *kept = found != NULL ? strdup(found) : NULL;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         setenv("MUONIUM_NUM_THREADS", cases[i].value, 1);
-        assert_ok(muonium_set_threads(0));
-        int expected = cases[i].threads != 0 ? cases[i].threads : allowed_cpus();
+        int before = muonium_threads();
+        if (cases[i].threads == 0) {
+            assert_status_message(muonium_set_threads(0), MUONIUM_INVALID, cases[i].value);
+            assert_non_null(strstr(muonium_last_error(), "MUONIUM_NUM_THREADS"));
+        } else {
+            assert_ok(muonium_set_threads(0));
+        }
+        int expected = cases[i].threads != 0 ? cases[i].threads : before;
         if (muonium_threads() != expected) {
             fail_msg("MUONIUM_NUM_THREADS=\"%s\" gives %d threads, not %d", cases[i].value,
                      muonium_threads(), expected);
         }
     }
+    setenv("MUONIUM_NUM_THREADS", "", 1); /* as if unset */
+    assert_ok(muonium_set_threads(0));
+    assert_int_equal(muonium_threads(), allowed_cpus());
     unsetenv("MUONIUM_NUM_THREADS");
     assert_ok(muonium_set_threads(0));
     assert_int_equal(muonium_threads(), allowed_cpus());
@@ -424,6 +433,27 @@ static void environment_variable_sets_the_default(void **state)
         setenv("MUONIUM_NUM_THREADS", kept, 1);
         free(kept);
     }
+}
+
+/* In a child, to which the variable is new. */
+static int bad_variable_stops_what_computes(void *unused)
+{
+    (void)unused;
+    muonium_cpu_info info;
+    unsetenv("MUONIUM_NUM_THREADS");
+    muonium_status before = muonium_set_threads(0);
+    setenv("MUONIUM_NUM_THREADS", "abc", 1);
+    muonium_status refused = muonium_cpu(&info);
+    bool named = strstr(muonium_last_error(), "MUONIUM_NUM_THREADS is \"abc\"") != NULL;
+    muonium_status chosen = muonium_set_threads(2); /* then nobody asks the variable */
+    return !(before == MUONIUM_OK && refused == MUONIUM_INVALID && named && chosen == MUONIUM_OK &&
+             muonium_cpu(&info) == MUONIUM_OK);
+}
+
+static void a_bad_variable_is_an_error(void **state)
+{
+    (void)state;
+    assert_child_ok(test_fork(bad_variable_stops_what_computes, NULL, NULL, NULL, 60));
 }
 
 /* In a child, whose mask does not matter to the other tests. */
@@ -649,6 +679,7 @@ int main(void)
         cmocka_unit_test(fork_inside_a_task),
         cmocka_unit_test(wrong_numbers_of_threads_are_refused),
         cmocka_unit_test(environment_variable_sets_the_default),
+        cmocka_unit_test(a_bad_variable_is_an_error),
         cmocka_unit_test(affinity_mask_is_respected),
         cmocka_unit_test(workers_have_a_default_environment),
         cmocka_unit_test(the_process_may_end_at_any_time),

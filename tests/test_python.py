@@ -263,6 +263,7 @@ def test_values_that_are_not_finite(rng):
     ((np.zeros((3, 3)), dict(steps=2.5)), TypeError, "steps"),
     ((np.zeros((3, 3)), dict(form="triangular")), ValueError, "gram"),
     ((np.zeros((3, 3)), dict(coefficients="none such")), ValueError, "original"),
+    ((np.zeros((3, 3)), dict(form="direct", coefficients="original")), ValueError, "ignored"),
     ((np.zeros((3, 3)), dict(coefficients=[(1, 2)])), TypeError, "coefficients"),
     ((np.zeros((3, 3)), dict(eps=1e-7)), ValueError, "eps_mode"),
     ((np.zeros((3, 3)), dict(out=np.zeros((3, 4)))), ValueError, "shape"),

@@ -253,7 +253,8 @@ static unsigned char draw(const float *logits, size_t count, double uniform)
 {
     double sum = 0, largest = (double)logits[0];
     for (size_t i = 1; i < count; i++) {
-        largest = fmax(largest, (double)logits[i]);
+        const double logit = (double)logits[i];
+        largest = logit > largest ? logit : largest; /* by fmax, gcc 12 for aarch64 fails */
     }
     for (size_t i = 0; i < count; i++) {
         sum += exp(((double)logits[i] - largest) / temperature);

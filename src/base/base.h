@@ -188,6 +188,10 @@ MU_SHARED void mu_pool_run(mu_task *task, void *context, size_t count, unsigned 
  * so pass as `max_lanes` the value that scratch memory was sized by. */
 MU_SHARED unsigned mu_pool_lanes(void);
 
+/* Fails if the number of threads in force should come from MUONIUM_NUM_THREADS, and that is
+ * none. */
+muonium_status mu_pool_check(void);
+
 /* ---- environment.c: the caller's floating-point environment ---- */
 
 typedef struct mu_fenv {

@@ -118,13 +118,29 @@ static unsigned parse_threads(const char *text)
     return *text == '\0' && number <= MAX_THREADS ? number : 0;
 }
 
-/* MUONIUM_NUM_THREADS, else one thread per allowed CPU. A value of the variable
- * that is not a number from 1 to 1024 counts as unset: the threads are needed
- * in places that have no way to report an error. */
+/* Whether MUONIUM_NUM_THREADS is set to what is no number of threads. */
+static atomic_bool bad_variable;
+
+static const char *variable(void)
+{
+    const char *value = getenv("MUONIUM_NUM_THREADS");
+    return value != NULL && *value != '\0' ? value : NULL;
+}
+
+static muonium_status refuse_variable(const char *value)
+{
+    return mu_fail(MUONIUM_INVALID,
+                   "MUONIUM_NUM_THREADS is \"%.64s\": use a number from 1 to %d, or unset it",
+                   value, (int)MAX_THREADS);
+}
+
+/* MUONIUM_NUM_THREADS, else one thread per allowed CPU, also for a bad value: the number is
+ * needed in places that have no way to report an error. mu_pool_check reports it. */
 static unsigned determine_default_threads(void)
 {
-    const char *variable = getenv("MUONIUM_NUM_THREADS");
-    unsigned threads = variable != NULL ? parse_threads(variable) : 0;
+    const char *value = variable();
+    unsigned threads = value != NULL ? parse_threads(value) : 0;
+    atomic_store_explicit(&bad_variable, value != NULL && threads == 0, memory_order_relaxed);
     if (threads == 0) {
         threads = cpus() < MAX_THREADS ? cpus() : MAX_THREADS;
     }
@@ -157,9 +173,26 @@ muonium_status muonium_set_threads(int threads)
         return mu_fail(MUONIUM_INVALID, "threads is %d: it must be 1 to %d, or 0 for the default",
                        threads, (int)MAX_THREADS);
     }
+    const char *value = threads == 0 ? variable() : NULL;
+    if (value != NULL && parse_threads(value) == 0) {
+        return refuse_variable(value);
+    }
     forget_surroundings();
     atomic_store_explicit(&chosen_threads, (unsigned)threads, memory_order_relaxed);
     return MUONIUM_OK;
+}
+
+muonium_status mu_pool_check(void)
+{
+    if (atomic_load_explicit(&chosen_threads, memory_order_relaxed) > 0) {
+        return MUONIUM_OK;
+    }
+    threads_in_force(); /* has the variable read */
+    if (!atomic_load_explicit(&bad_variable, memory_order_relaxed)) {
+        return MUONIUM_OK;
+    }
+    const char *value = variable();
+    return refuse_variable(value != NULL ? value : "");
 }
 
 int muonium_threads(void)

@@ -153,6 +153,10 @@ muonium_status mu_kernel_choose(muonium_dtype type, const mu_kernel **kernel)
     if (choice.problem[0]) {
         return mu_fail(MUONIUM_INVALID, "%s", choice.problem);
     }
+    muonium_status status = mu_pool_check(); /* here, as whoever computes comes by */
+    if (status != MUONIUM_OK) {
+        return status;
+    }
     if (type == MUONIUM_BF16) {
         pthread_once(&half_choice_made, choose_half);
         *kernel = half_choice.kernel;

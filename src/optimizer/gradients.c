@@ -82,7 +82,7 @@ static muonium_status clip_grads(muonium_optimizer *optimizer, double max_norm, 
     if (!(max_norm > 0)) {
         return mu_fail(MUONIUM_INVALID, "max_norm is %g: use a number above 0", max_norm);
     }
-    double found, scale = 1;
+    double found = 0, scale = 1;
     muonium_status status = muonium_grad_norm(optimizer, adam_only, &found);
     if (status != MUONIUM_OK) {
         return status;

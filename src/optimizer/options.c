@@ -410,6 +410,11 @@ static muonium_status check_coefficients(const muonium_options *o)
     if (status == MUONIUM_OK) {
         status = mu_choose_coefficients(&plan_options, table);
     }
+    if (status == MUONIUM_OK && o->form == MUONIUM_FORM_DIRECT && o->generated_rows != 0) {
+        return mu_fail(MUONIUM_INVALID,
+                       "form is direct: its polynomials are those of direct_set, and "
+                       "generated_rows would be ignored; set it to 0, or choose another form");
+    }
     return status == MUONIUM_OK ? mu_check_direct(&plan_options) : status;
 }
 

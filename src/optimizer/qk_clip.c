@@ -134,7 +134,8 @@ static muonium_status clip(muonium_optimizer *optimizer, const muonium_qk *heads
     for (size_t k = 0; k < key_heads; k++) {
         double largest = heads->threshold;
         for (size_t h = k * shared; h < (k + 1) * shared; h++) {
-            largest = fmax(largest, (double)heads->max_logits[h]);
+            double logit = (double)heads->max_logits[h];
+            largest = logit > largest ? logit : largest; /* by fmax, gcc 12 for aarch64 fails */
         }
         double key_factor = sqrt(heads->threshold / largest);
         for (size_t h = k * shared; h < (k + 1) * shared; h++) {

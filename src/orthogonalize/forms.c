@@ -55,13 +55,18 @@ static muonium_status fail_on_set(const char *name)
     return mu_fail(MUONIUM_INVALID, "direct_set is \"%s\": use one of %s", name, names);
 }
 
-static bool default_polynomial(const muonium_plan_options *o)
+/* The option that asks for other quintics than the default ones; NULL if none does. */
+static const char *own_polynomial(const muonium_plan_options *o)
 {
     muonium_plan_options defaults;
     muonium_plan_options_init(&defaults);
-    return !o->table && !o->coefficients && o->steps == defaults.steps &&
-           o->lower == defaults.lower && o->safety == defaults.safety &&
-           o->cushion == defaults.cushion;
+    return o->table                         ? "table"
+           : o->coefficients                ? "coefficients"
+           : o->steps != defaults.steps     ? "steps"
+           : o->lower != defaults.lower     ? "lower"
+           : o->safety != defaults.safety   ? "safety"
+           : o->cushion != defaults.cushion ? "cushion"
+                                            : NULL;
 }
 
 /* In units of floating-point operations. */
@@ -114,9 +119,19 @@ muonium_status mu_check_direct(const muonium_plan_options *o)
     if (!set) {
         return fail_on_set(o->direct_set);
     }
-    return o->form == MUONIUM_FORM_DIRECT && excludes_direct(o, set, reason, sizeof reason)
-               ? mu_fail(MUONIUM_INVALID, "form is direct: %s", reason)
-               : MUONIUM_OK;
+    if (o->form != MUONIUM_FORM_DIRECT) {
+        return MUONIUM_OK;
+    }
+    if (excludes_direct(o, set, reason, sizeof reason)) {
+        return mu_fail(MUONIUM_INVALID, "form is direct: %s", reason);
+    }
+    const char *ignored = own_polynomial(o);
+    return ignored ? mu_fail(MUONIUM_INVALID,
+                             "form is direct: its polynomials are those of direct_set, and %s "
+                             "would be ignored; leave %s at its default, or choose the form "
+                             "auto, standard or gram",
+                             ignored, ignored)
+                   : MUONIUM_OK;
 }
 
 muonium_status mu_choose_form(muonium_plan *plan)
@@ -134,7 +149,7 @@ muonium_status mu_choose_form(muonium_plan *plan)
         }
     }
     plan->form = cheapest_quintic(plan);
-    if (o->form == MUONIUM_FORM_AUTO && default_polynomial(o)) {
+    if (o->form == MUONIUM_FORM_AUTO && !own_polynomial(o)) {
         plan->direct = cheapest_set(plan, o->direct_set ? named_set(o) : NULL);
         if (plan->direct && cost(plan, &mu_form_direct) < cost(plan, plan->form)) {
             plan->form = &mu_form_direct;
