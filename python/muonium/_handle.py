@@ -30,6 +30,11 @@ class Report(NamedTuple):
     steps: int        #: taken by this parameter
 
 
+def _steps(strides):
+    """Strides for the library; None means a dense array."""
+    return None if strides is None else (ctypes.c_ssize_t * MAX_DIMS)(*strides)
+
+
 class Handle:
     """Owns a muonium_optimizer; its parameters are known by their numbers."""
 
@@ -53,17 +58,15 @@ class Handle:
         return group
 
     def add(self, name: Optional[str], data: Array, given: Dict[str, Any],
-            group: Optional[ctypes.c_void_p] = None, grad_strides: tuple = (),
-            f32_grad: bool = False) -> int:
+            group: Optional[ctypes.c_void_p] = None, grad_strides: Optional[tuple] = None) -> int:
         """Add a parameter with the options that concern it; its number."""
         if len(data.shape) > MAX_DIMS:
             raise ValueError(f"{name or 'a parameter'} has {len(data.shape)} dimensions: at most "
                              f"{MAX_DIMS}")
         tensor = Tensor(name=None if name is None else name.encode(), dtype=data.dtype,
-                        ndim=len(data.shape), data=data.address, f32_grad=f32_grad)
+                        ndim=len(data.shape), data=data.address, strides=_steps(data.strides),
+                        grad_strides=_steps(grad_strides))
         tensor.shape[:len(data.shape)] = data.shape
-        tensor.strides[:len(data.shape)] = data.strides
-        tensor.grad_strides[:len(grad_strides)] = grad_strides
         tensor_options(tensor, given)
         library.muonium_add(self._pointer, tensor, group)
         self._length += 1

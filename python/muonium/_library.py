@@ -101,13 +101,13 @@ class Options(Structure):
 
 MAX_DIMS = 8
 _Sizes = c_size_t * MAX_DIMS
-_Strides = ctypes.c_ssize_t * MAX_DIMS
+_strides = POINTER(ctypes.c_ssize_t)
 
 
 class Tensor(Structure):
     _fields_ = [("name", c_char_p), ("dtype", c_int), ("ndim", c_size_t), ("shape", _Sizes),
                 ("data", c_void_p), ("grad", c_void_p), ("f32_grad", c_bool),
-                ("strides", _Strides), ("grad_strides", _Strides), ("layout", c_int),
+                ("strides", _strides), ("grad_strides", _strides), ("layout", c_int),
                 ("out_axes", ctypes.c_uint32), ("in_axes", ctypes.c_uint32),
                 ("row_splits", POINTER(c_size_t)), ("row_split_count", c_size_t),
                 ("heads", c_size_t), ("route", c_int)]
