@@ -17,6 +17,9 @@ import weakref
 
 import pytest
 
+import torch_isa
+
+torch_isa.prepare()
 torch = pytest.importorskip("torch")
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
