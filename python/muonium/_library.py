@@ -148,6 +148,7 @@ _FALLIBLE = {
                       POINTER(Certificate)],
     "options_init_sized": [c_void_p, c_size_t, c_char_p],
     "create": [POINTER(Options), _out],
+    "create_description": [POINTER(Options), _out],
     "add_group": [_optimizer, POINTER(Options), _out],
     "add": [_optimizer, POINTER(Tensor), _group],
     "set_lr": [_optimizer, _group, c_double],
@@ -244,6 +245,17 @@ def _load():
 library, library_path = _load()
 
 
+def c_text(what, text):
+    """A text for the library, which would end it at its first NUL."""
+    try:
+        encoded = text if isinstance(text, bytes) else text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{what} is {text!r}, which is not Unicode text: {error.reason}") from None
+    if b"\0" in encoded:
+        raise ValueError(f"{what} is {text!r}: it must not contain a NUL character")
+    return encoded
+
+
 def plan_options():
     """The library's own defaults."""
     options = PlanOptions()
@@ -255,7 +267,7 @@ def options_of(recipe=None):
     """The options of a recipe, by name."""
     if recipe is not None and not isinstance(recipe, str):
         raise TypeError(f"recipe is {recipe!r}: use a name")
-    name = None if recipe is None else recipe.encode()
+    name = None if recipe is None else c_text("recipe", recipe)
     options = Options()
     library.muonium_options_init_sized(ctypes.byref(options), ctypes.sizeof(options), name)
     return options
