@@ -86,17 +86,16 @@ def freed(what):
     return ValueError(f"{what} has no memory: its storage was freed or resized")
 
 
-_storage_of = ("untyped_storage", "_storage")  # as versions of torch call it
-
-
 def refuse_outside_storage(x, what):
     """A tensor of torch must lie within its storage, which can be resized behind it."""
-    method = next((getattr(x, name) for name in _storage_of if hasattr(x, name)), None)
-    if method is None or 0 in x.shape:
+    storage = getattr(x, "untyped_storage", None) or getattr(x, "_storage", None)  # before 2.0
+    if storage is None or 0 in x.shape:
         return
-    end = x.storage_offset() + 1 + sum((n - 1) * s for n, s in zip(x.shape, x.stride()))
-    if end * x.element_size() > method().nbytes():
-        raise ValueError(f"{what} reaches beyond its storage of {method().nbytes()} bytes: the "
+    end = x.storage_offset() + 1
+    for size, stride in zip(x.shape, x.stride()):
+        end += (size - 1) * stride
+    if end * x.element_size() > storage().nbytes():
+        raise ValueError(f"{what} reaches beyond its storage of {storage().nbytes()} bytes: the "
                          "storage was freed or resized")
 
 

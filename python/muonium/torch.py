@@ -102,6 +102,8 @@ class Muon(torch.optim.Optimizer):
                 self._link.add_group(group)
         except BaseException:
             del self.param_groups[before:]
+            if self._link is not None and len(self._link.groups) != before:
+                self._link.whole = False
             self._settle()
             raise
 
@@ -142,7 +144,7 @@ class Muon(torch.optim.Optimizer):
     def _settle(self):
         """Make the link anew if an error or an interrupt has left it half made."""
         if self._link is not None and not self._link.whole:
-            self._link = _Link(self.param_groups, self.state)
+            self._link = _Link(self.param_groups, self.state) if self.param_groups else None
 
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
         """Go on from a state dict of this class, of torch.optim.Muon or of timm's Muon."""
@@ -346,9 +348,10 @@ class _Link:
         self.whole = True
 
     def add(self, p, name, group, pointer, entry=None):
-        # Strides that a copy of a gradient can have, too: without gaps and overlaps.
-        strides = next((t.stride() for t in (p.grad, p) if _is_dense(t) and _is_packed(t)),
-                       dense_strides(p.shape))
+        strides = dense_strides(p.shape)
+        for t in (p, p.grad):
+            if _is_dense(t) and _is_packed(t):  # so that a copy can have these strides, too
+                strides = t.stride()
         array = Array(p.data_ptr(), _DTYPES[p.dtype], tuple(p.shape), p.stride(), p)
         _refuse_freed(p, array.address, name)
         number = self.handle.add(name, array, _given(group), pointer, strides)
