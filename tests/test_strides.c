@@ -251,6 +251,7 @@ static const muonium_tensor empties[] = {
 static muonium_optimizer *with_empties(float *data, float *grad)
 {
     static const size_t splits[] = {4, 60};
+    static const ptrdiff_t nowhere[MUONIUM_MAX_DIMS];
     muonium_options options = model_options();
     options.master = true;
     muonium_optimizer *optimizer = create(&options);
@@ -262,7 +263,7 @@ static muonium_optimizer *with_empties(float *data, float *grad)
                 NULL));
         }
         if (i % 2 == 0) {
-            tensor.strides = STRIDES(0, 0, 0, 0);
+            tensor.strides = nowhere;
             tensor.grad = grad;
         }
         if (i == 1) {
