@@ -387,7 +387,7 @@ def test_texts_that_would_end_early(tmp_path):
 # ---- state dicts ----
 
 
-@pytest.mark.parametrize("step", [-1, -0.5, 2.5, float("nan"), float("inf"), 2**63, 2**64 + 3, 1e30,
+@pytest.mark.parametrize("step", [-1, -0.5, 2.5, float("nan"), float("inf"), 2**53 + 1, 2**63, 2**64 + 3, 1e30,
                                   "x", None, torch.tensor([1.0, 2.0]), torch.tensor(-3.0)])
 def test_absurd_steps_are_refused(step):
     params = [torch.nn.Parameter(torch.ones(8, 8)), torch.nn.Parameter(torch.ones(8))]

@@ -281,8 +281,8 @@ def _count(value, name):
         count = value if isinstance(value, int) else float(value)
     except (TypeError, ValueError, RuntimeError):
         count = -1
-    if not (0 <= count < 2**63 and count == int(count)):
-        raise ValueError(f"step of {name} is {value!r}: use a whole number from 0 to 2**63 - 1")
+    if not (0 <= count <= 2**53 and count == int(count)):
+        raise ValueError(f"step of {name} is {value!r}: use a whole number from 0 to 2**53")
     return int(count)
 
 
