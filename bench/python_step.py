@@ -14,13 +14,21 @@ one optimizer per parameter.
 
 import argparse
 import os
+import pathlib
 import platform
 import statistics
+import sys
 import time
 
-import torch
+sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "tests"))
 
-import muonium
+import torch_isa  # noqa: E402
+
+torch_isa.prepare()
+
+import torch  # noqa: E402
+
+import muonium  # noqa: E402
 
 
 def gpt2_shapes(layers):

@@ -559,14 +559,17 @@ MUONIUM_API const char *muonium_recipe_name(int index);
 /* A parameter: what a caller fills in to add one. Fields left 0 mean the usual. */
 typedef struct muonium_tensor {
     const char *name; /* unique in the optimizer, valid UTF-8; copied. NULL: "parameter <index>" */
-    muonium_dtype dtype; /* MUONIUM_F32, MUONIUM_BF16 or MUONIUM_F16 */
-    size_t ndim;         /* 0 for a scalar */
-    size_t shape[MUONIUM_MAX_DIMS];
-    void *data;                          /* read and written by every step, so it must stay valid */
-    void *grad;                          /* read by every step; NULL: none in this step */
-    bool f32_grad;                       /* gradients are f32 whatever dtype is */
-    ptrdiff_t strides[MUONIUM_MAX_DIMS]; /* of data, in elements; all 0: dense, row-major */
-    ptrdiff_t grad_strides[MUONIUM_MAX_DIMS]; /* of grad; all 0: dense, row-major */
+    muonium_dtype dtype;            /* MUONIUM_F32, MUONIUM_BF16 or MUONIUM_F16 */
+    size_t ndim;                    /* 0 for a scalar */
+    size_t shape[MUONIUM_MAX_DIMS]; /* with a 0 the parameter has no elements: see muonium_add */
+    void *data;                     /* read and written by every step, so it must stay valid */
+    void *grad;                     /* read by every step; NULL: none in this step */
+    bool f32_grad;                  /* gradients are f32 whatever dtype is */
+    /* The ndim strides of data and of grad, in elements; copied. NULL: dense, row-major.
+     * Elements of data must not share memory. Those of grad may: a stride of 0 repeats an
+     * element along its dimension. */
+    const ptrdiff_t *strides;
+    const ptrdiff_t *grad_strides;
     muonium_layout layout;
     uint32_t out_axes, in_axes; /* MUONIUM_LAYOUT_FAN: bit d stands for dimension d */
     const size_t *row_splits;   /* split the rows of each matrix into blocks of these sizes (fused
@@ -606,8 +609,9 @@ MUONIUM_API muonium_status muonium_add_group(muonium_optimizer *optimizer,
  * ("insufficient_dims"), with dimension 0 or 1 of size 1 ("leading_unit_dims"), with a
  * side below min_dim ("min_dim_too_small:K") or longer than max_aspect
  * ("extreme_aspect_ratio:R"); else Muon ("ok"). Memory that overlaps another
- * parameter's, or a name that is taken, is an error. Parameters are numbered from 0 in
- * the order in which they are added. */
+ * parameter's, or a name that is taken, is an error. A parameter without elements goes to
+ * AdamW before all else ("empty"); its data may be NULL, and steps change nothing of it.
+ * Parameters are numbered from 0 in the order in which they are added. */
 MUONIUM_API muonium_status muonium_add(muonium_optimizer *optimizer, const muonium_tensor *tensor,
                                        muonium_group *group);
 
@@ -667,12 +671,13 @@ MUONIUM_API muonium_status muonium_grad_norm(const muonium_optimizer *optimizer,
                                              double *norm);
 
 /* Multiply gradients, in place, by max_norm / norm where norm is larger. Says what it
- * did: the norm found, and the factor (1: nothing). Fails on a norm that is not finite,
- * with nothing changed. */
+ * did: the norm found, and the factor (1: nothing). Fails on a norm that is not finite, and
+ * on a gradient whose elements share memory (a stride of 0), with nothing changed. */
 MUONIUM_API muonium_status muonium_clip_grads(muonium_optimizer *optimizer, double max_norm,
                                               bool adam_only, double *norm, double *factor);
 
-/* Set all gradients to zero. */
+/* Set all gradients to zero. Fails, with nothing changed, on a gradient whose elements share
+ * memory (a stride of 0). */
 MUONIUM_API muonium_status muonium_zero_grads(muonium_optimizer *optimizer);
 
 /* QK-clip (MuonClip): rows of the query and key projections of each head whose largest

@@ -71,7 +71,8 @@ class Tensor(ctypes.Structure):
     _fields_ = [
         ("name", c_char_p), ("dtype", c_int), ("ndim", c_size_t), ("shape", c_size_t * MAX_DIMS),
         ("data", c_void_p), ("grad", c_void_p), ("f32_grad", c_bool),
-        ("strides", ctypes.c_ssize_t * MAX_DIMS), ("grad_strides", ctypes.c_ssize_t * MAX_DIMS),
+        ("strides", ctypes.POINTER(ctypes.c_ssize_t)),
+        ("grad_strides", ctypes.POINTER(ctypes.c_ssize_t)),
         ("layout", c_int), ("out_axes", c_uint32), ("in_axes", c_uint32),
         ("row_splits", ctypes.POINTER(c_size_t)), ("row_split_count", c_size_t),
         ("heads", c_size_t), ("route", c_int),
@@ -272,9 +273,10 @@ class Optimizer:
         tensor.dtype, tensor.ndim = DTYPES.index(dtype), data.ndim
         tensor.shape[:data.ndim] = data.shape
         tensor.f32_grad, tensor.route = f32_grad, ENUMS["route"].index(route)
-        for array, strides in ((data, tensor.strides), (grad, tensor.grad_strides)):
+        for array, field in ((data, "strides"), (grad, "grad_strides")):
             if array is not None and strided:
-                strides[:data.ndim] = [step // array.itemsize for step in array.strides]
+                steps = [step // array.itemsize for step in array.strides]
+                setattr(tensor, field, (ctypes.c_ssize_t * MAX_DIMS)(*steps))
             assert array is None or strided or array.flags.c_contiguous
         tensor.data, tensor.grad = address(data), address(grad)
         _set_layout(tensor, layout, data.ndim, kept)

@@ -6,6 +6,7 @@
 
 #include "optimizer/optimizer.h"
 
+#define STRIDES(...) ((const ptrdiff_t[]){__VA_ARGS__})
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
 enum { MAX_ELEMENTS = 65536 }; /* 4^8 */
@@ -43,39 +44,35 @@ static size_t extent(const muonium_tensor *t, uint32_t axes)
 static ptrdiff_t place(const muonium_tensor *t, const ptrdiff_t *strides, const size_t *at)
 {
     ptrdiff_t given = 0, dense = 0;
-    bool any = false;
     for (size_t d = 0; d < t->ndim; d++) {
-        given += (ptrdiff_t)at[d] * strides[d];
+        given += strides ? (ptrdiff_t)at[d] * strides[d] : 0;
         dense = dense * (ptrdiff_t)t->shape[d] + (ptrdiff_t)at[d];
-        any = any || strides[d] != 0;
     }
-    return any ? given : dense;
+    return strides ? given : dense;
 }
 
 static void assert_place(const muonium_tensor *t, const size_t *at, ptrdiff_t data, ptrdiff_t grad,
                          ptrdiff_t state)
 {
-    static const ptrdiff_t none[MUONIUM_MAX_DIMS];
     assert_int_equal(data, place(t, t->strides, at));
     assert_int_equal(grad, place(t, t->grad_strides, at));
-    assert_int_equal(state, place(t, none, at));
+    assert_int_equal(state, place(t, NULL, at));
 }
 
 /* ---- random tensors ---- */
 
 /* Strides of an array whose dimensions lie in random order, some backwards, some with
- * gaps; or all 0. */
-static void random_strides(test_rng *rng, const muonium_tensor *t, ptrdiff_t *strides)
+ * gaps, some broadcast; or NULL. */
+static const ptrdiff_t *random_strides(test_rng *rng, const muonium_tensor *t, ptrdiff_t *strides)
 {
     static const size_t gaps[] = {0, 0, 0, 1, 5};
-    const size_t style = test_below(rng, 4); /* left out; permuted; also gaps; also signs */
+    const size_t style = test_below(rng, 5); /* left out; permuted; gaps; signs; broadcast */
     size_t order[MUONIUM_MAX_DIMS];
     for (size_t d = 0; d < MUONIUM_MAX_DIMS; d++) {
         order[d] = d;
-        strides[d] = 0;
     }
     if (style == 0) {
-        return;
+        return NULL;
     }
     for (size_t d = t->ndim; d > 1; d--) {
         size_t other = test_below(rng, 2) ? d - 1 : test_below(rng, d), swap = order[d - 1];
@@ -86,25 +83,25 @@ static void random_strides(test_rng *rng, const muonium_tensor *t, ptrdiff_t *st
     for (size_t i = t->ndim; i-- > 0;) {
         const size_t d = order[i];
         strides[d] = style == 3 && test_below(rng, 3) == 0 ? -stride : stride;
+        strides[d] = style == 4 && test_below(rng, 3) > 0 ? 0 : strides[d];
         /* What a dimension of size 1 says must not matter. */
         strides[d] = t->shape[d] == 1 ? (ptrdiff_t)test_below(rng, 1000) : strides[d];
         stride *= (ptrdiff_t)t->shape[d];
         stride += style >= 2 ? (ptrdiff_t)gaps[test_below(rng, COUNT(gaps))] : 0;
     }
+    return strides;
 }
 
+/* Its strides are valid until the next. */
 static muonium_tensor random_tensor(test_rng *rng)
 {
+    static ptrdiff_t strides[2][MUONIUM_MAX_DIMS];
     muonium_tensor t = {.ndim = test_below(rng, MUONIUM_MAX_DIMS + 1)};
     for (size_t d = 0; d < t.ndim; d++) {
         t.shape[d] = 1 + test_below(rng, t.ndim > 4 ? 3 : 7);
     }
-    random_strides(rng, &t, t.strides);
-    if (test_below(rng, 2)) {
-        random_strides(rng, &t, t.grad_strides);
-    } else {
-        memcpy(t.grad_strides, t.strides, sizeof t.strides);
-    }
+    t.strides = random_strides(rng, &t, strides[0]);
+    t.grad_strides = test_below(rng, 2) ? random_strides(rng, &t, strides[1]) : t.strides;
     return t;
 }
 
@@ -210,31 +207,33 @@ static void test_random_walks(void **state)
 static void test_known_walks(void **state)
 {
     (void)state;
-    static const struct {
+    const struct {
         muonium_tensor tensor;
         size_t levels;
     } cases[] = {
         {{.ndim = 0}, 1},
         {{.ndim = 1, .shape = {64}}, 1},
         {{.ndim = 4, .shape = {6, 3, 4, 4}}, 1},
-        {{.ndim = 2, .shape = {6, 4}, .strides = {4, 1}, .grad_strides = {4, 1}}, 1},
+        {{.ndim = 2, .shape = {6, 4}, .strides = STRIDES(4, 1), .grad_strides = STRIDES(4, 1)}, 1},
         /* One array of the three that steps otherwise keeps the loops apart. */
-        {{.ndim = 2, .shape = {6, 4}, .strides = {1, 6}}, 2},
-        {{.ndim = 2, .shape = {6, 4}, .grad_strides = {1, 6}}, 2},
-        {{.ndim = 2, .shape = {6, 4}, .strides = {5, 1}}, 2},
-        {{.ndim = 3, .shape = {2, 6, 4}, .strides = {30, 5, 1}}, 2}, /* padded rows */
-        {{.ndim = 3, .shape = {2, 6, 4}, .strides = {40, 4, 1}}, 2}, /* padded matrices */
+        {{.ndim = 2, .shape = {6, 4}, .strides = STRIDES(1, 6)}, 2},
+        {{.ndim = 2, .shape = {6, 4}, .grad_strides = STRIDES(1, 6)}, 2},
+        {{.ndim = 2, .shape = {6, 4}, .strides = STRIDES(5, 1)}, 2},
+        {{.ndim = 3, .shape = {2, 6, 4}, .strides = STRIDES(30, 5, 1)}, 2}, /* padded rows */
+        {{.ndim = 3, .shape = {2, 6, 4}, .strides = STRIDES(40, 4, 1)}, 2}, /* padded matrices */
         /* Backwards, but evenly. */
-        {{.ndim = 2, .shape = {6, 4}, .strides = {-4, -1}, .grad_strides = {-4, -1}}, 1},
-        {{.ndim = 2, .shape = {6, 4}, .strides = {-4, 1}}, 2},
-        {{.ndim = 2, .shape = {6, 4}, .grad_strides = {0, 1}}, 2}, /* one row for all */
-        {{.ndim = 3, .shape = {6, 1, 4}, .strides = {4, 999, 1}}, 1},
-        {{.ndim = 3, .shape = {6, 4, 1}, .strides = {4, 1, 999}}, 1},
-        {{.ndim = 3, .shape = {1, 6, 4}, .strides = {-7, 4, 1}}, 1},
-        {{.ndim = 2, .shape = {1, 1}, .strides = {3, 5}}, 1},
+        {{.ndim = 2, .shape = {6, 4}, .strides = STRIDES(-4, -1), .grad_strides = STRIDES(-4, -1)},
+         1},
+        {{.ndim = 2, .shape = {6, 4}, .strides = STRIDES(-4, 1)}, 2},
+        {{.ndim = 2, .shape = {6, 4}, .grad_strides = STRIDES(0, 1)}, 2}, /* one row for all */
+        {{.ndim = 2, .shape = {6, 4}, .grad_strides = STRIDES(0, 0)}, 1}, /* one element for all */
+        {{.ndim = 3, .shape = {6, 1, 4}, .strides = STRIDES(4, 999, 1)}, 1},
+        {{.ndim = 3, .shape = {6, 4, 1}, .strides = STRIDES(4, 1, 999)}, 1},
+        {{.ndim = 3, .shape = {1, 6, 4}, .strides = STRIDES(-7, 4, 1)}, 1},
+        {{.ndim = 2, .shape = {1, 1}, .strides = STRIDES(3, 5)}, 1},
         /* A product of strides beyond the type is not a stride. */
-        {{.ndim = 2, .shape = {2, 4}, .grad_strides = {4, PTRDIFF_MAX}}, 2},
-        {{.ndim = 2, .shape = {2, 4}, .grad_strides = {4, PTRDIFF_MIN}}, 2},
+        {{.ndim = 2, .shape = {2, 4}, .grad_strides = STRIDES(4, PTRDIFF_MAX)}, 2},
+        {{.ndim = 2, .shape = {2, 4}, .grad_strides = STRIDES(4, PTRDIFF_MIN)}, 2},
     };
     for (size_t i = 0; i < COUNT(cases); i++) {
         mu_walk walk;
@@ -371,8 +370,8 @@ static void test_state_apart(void **state)
     (void)state;
     const muonium_tensor t = {.ndim = 3,
                               .shape = {2, 5, 3},
-                              .strides = {3, 6, 1},
-                              .grad_strides = {3, 6, 1},
+                              .strides = STRIDES(3, 6, 1),
+                              .grad_strides = STRIDES(3, 6, 1),
                               .layout = MUONIUM_LAYOUT_FAN,
                               .out_axes = 5,
                               .in_axes = 2};
@@ -399,7 +398,7 @@ static void test_errors(void **state)
         const char *message;
     } cases[] = {
         {{.ndim = 9}, "ndim of h.w is 9: use at most 8"},
-        {{.ndim = 2, .shape = {12, 0}}, "shape[1] of h.w is 0"},
+        {{.ndim = 3, .shape = {0, big, big}}, "shape[2] of h.w is"},
         {{.ndim = 2, .shape = {big, big}}, "do not fit into the address space"},
         {{.ndim = 3, .shape = {big, big / 32, 2}}, "shape[2] of h.w is 2"},
         {{.ndim = 2, .shape = {12, 8}, .layout = (muonium_layout)5}, "layout of h.w is 5"},

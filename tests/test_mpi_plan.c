@@ -46,11 +46,14 @@ static model make_model(void)
     add(&m,
         (muonium_tensor){
             .name = "conv", .ndim = 4, .shape = {32, 16, 3, 3}, .layout = MUONIUM_LAYOUT_SPATIAL});
-    add(&m, (muonium_tensor){.name = "strided.bias", .ndim = 1, .shape = {600}, .strides = {3}});
+    add(&m,
+        (muonium_tensor){
+            .name = "strided.bias", .ndim = 1, .shape = {600}, .strides = (const ptrdiff_t[]){3}});
     for (size_t i = 0; i < 12; i++) {
         add(&m, (muonium_tensor){.ndim = 2, .shape = {96 + 16 * (i % 3), 64}});
     }
     add(&m, (muonium_tensor){.name = "scalar"});
+    add(&m, (muonium_tensor){.name = "empty", .ndim = 3, .shape = {4, 0, 8}});
     return m;
 }
 
@@ -130,7 +133,7 @@ static void loads_are_balanced(void **state)
         for (size_t i = 0; i < info.pieces; i++) {
             muonium_mpi_piece piece;
             assert_ok(muonium_mpi_plan_piece(plan, i, &piece));
-            assert_true(piece.seconds > 0);
+            assert_true(piece.seconds > 0 || piece.run == 0);
             longest = piece.seconds > longest ? piece.seconds : longest;
             sum += piece.seconds;
         }

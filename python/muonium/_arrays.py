@@ -1,7 +1,8 @@
-"""Arrays of any framework as an address, a type, a shape and strides; never copied.
+"""Arrays of any framework as an address, a type, a shape and strides.
 
 NumPy's array interface is read where there is one, DLPack elsewhere. Neither needs the
-framework to be imported here.
+framework to be imported here. Nothing is copied but NumPy's scalars, which have no memory
+that lasts. An address is valid for as long as the Array that it came with.
 """
 
 import ctypes
@@ -33,15 +34,69 @@ def dense_strides(shape):
 def array_of(x, what, writable=False):
     """Describe x, naming it `what` in errors; `writable` refuses memory that is not."""
     if hasattr(x, "__array_interface__"):
-        return _from_interface(x, what, writable)
-    if hasattr(x, "__dlpack__"):
-        return _from_dlpack(x, what, writable)
-    raise TypeError(f"{what} is of type {type(x).__name__}: use a NumPy array, or an array of "
-                    "another framework that speaks DLPack (__dlpack__)")
+        array = _from_interface(x, what, writable)
+    elif hasattr(x, "__dlpack__"):
+        array = _from_dlpack(x, what, writable)
+    else:
+        raise TypeError(f"{what} is of type {type(x).__name__}: use a NumPy array, or an array of "
+                        "another framework that speaks DLPack (__dlpack__)")
+    if array.address == 0 and 0 not in array.shape:
+        raise freed(what)
+    if array.address % SIZES[array.dtype] and 0 not in array.shape:
+        raise _not_aligned(what)
+    return array
 
 
 def _read_only(what):
-    return ValueError(f"{what} is read-only memory: parameters and outputs are written in place")
+    return ValueError(f"{what} is read-only memory, and parameters and outputs are written in "
+                      "place: use a copy, as numpy.array(x)")
+
+
+def _not_aligned(what):
+    return ValueError(f"{what} is not aligned to its elements: copy it")
+
+
+# ---- memory that must not be used ----
+
+_IMMUTABLE = {"jax": "JAX", "jaxlib": "JAX", "tensorflow": "TensorFlow"}
+
+
+def refuse_immutable(x, what):
+    """Refuse arrays that their framework never changes, so that it may share and cache their
+    memory, even if they let themselves be written."""
+    root = type(x).__module__.partition(".")[0]
+    framework = _IMMUTABLE.get(root)
+    if framework:
+        raise TypeError(f"{what} is an array of {framework}, which are immutable: their memory is "
+                        "shared and cached. Keep it as a NumPy array, numpy.array(x), and make "
+                        f"arrays of {framework} from that after each step")
+    # Tensors of torch can be written; and one that NumPy has seen cannot be resized any more.
+    if hasattr(x, "__array__") and not hasattr(x, "__array_interface__") and root != "torch":
+        import numpy
+
+        try:
+            view = numpy.asarray(x)
+        except Exception:  # of a type that NumPy does not know, or not to be seen by it
+            return
+        if not view.flags.writeable:
+            raise _read_only(what)
+
+
+def freed(what):
+    return ValueError(f"{what} has no memory: its storage was freed or resized")
+
+
+def refuse_outside_storage(x, what):
+    """A tensor of torch must lie within its storage, which can be resized behind it."""
+    storage = getattr(x, "untyped_storage", None) or getattr(x, "_storage", None)  # before 2.0
+    if storage is None or 0 in x.shape:
+        return
+    end = x.storage_offset() + 1
+    for size, stride in zip(x.shape, x.stride()):
+        end += (size - 1) * stride
+    if end * x.element_size() > storage().nbytes():
+        raise ValueError(f"{what} reaches beyond its storage of {storage().nbytes()} bytes: the "
+                         "storage was freed or resized")
 
 
 # ---- the array interface ----
@@ -51,24 +106,33 @@ _TYPES = {_NATIVE + "f4": F32, _NATIVE + "f8": F64, _NATIVE + "f2": F16}
 
 
 def _from_interface(x, what, writable):
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and isinstance(x, numpy.generic):
+        if writable:
+            raise TypeError(f"{what} is a NumPy scalar ({type(x).__name__}), which is immutable: "
+                            "use an array, numpy.array(x)")
+        x = numpy.asarray(x)  # the interface of a scalar tells of a temporary
     interface = x.__array_interface__
+    dtype = getattr(x, "dtype", interface["typestr"])
     kind = _TYPES.get(interface["typestr"])
-    if kind is None and getattr(x.dtype, "name", "") == "bfloat16":
+    if kind is None and getattr(dtype, "name", "") == "bfloat16":
         kind = BF16
     if kind is None:
-        raise TypeError(f"{what} has elements of type {x.dtype}: use float32, float16, bfloat16 "
+        raise TypeError(f"{what} has elements of type {dtype}: use float32, float16, bfloat16 "
                         "or, where there is no parameter, float64, in the byte order of this "
                         "machine")
+    if not isinstance(interface.get("data"), tuple):
+        raise TypeError(f"{what} tells no address in its __array_interface__: use numpy.asarray(x)")
     address, read_only = interface["data"]
     if read_only and writable:
         raise _read_only(what)
-    shape = tuple(interface["shape"])
+    shape, owner = tuple(interface["shape"]), (x, interface)
     strides = interface.get("strides")
     if strides is None:
-        return Array(address, kind, shape, dense_strides(shape), x)
-    if address % SIZES[kind] or any(stride % SIZES[kind] for stride in strides):
-        raise ValueError(f"{what} is not aligned to its elements: copy it")
-    return Array(address, kind, shape, tuple(s // SIZES[kind] for s in strides), x)
+        return Array(address, kind, shape, dense_strides(shape), owner)
+    if any(stride % SIZES[kind] for stride in strides):
+        raise _not_aligned(what)
+    return Array(address, kind, shape, tuple(s // SIZES[kind] for s in strides), owner)
 
 
 # ---- DLPack, see dlpack.h ----
@@ -151,6 +215,7 @@ def _from_dlpack(x, what, writable):
     if device not in _HOST_DEVICES:
         raise ValueError(f"{what} is on a device (DLPack type {int(device)}): Muonium works in host "
                          "memory; copy it to the CPU, or to pinned memory")
+    refuse_outside_storage(x, what)
     loan = _Loan(_export(x, what), what)
     flags = 0
     if isinstance(loan.managed, _ManagedVersioned):
@@ -169,4 +234,5 @@ def _from_dlpack(x, what, writable):
         raise ValueError(f"{what} was copied on the way: writing to it would be lost")
     shape = tuple(tensor.shape[:tensor.ndim])
     strides = tuple(tensor.strides[:tensor.ndim]) if tensor.strides else dense_strides(shape)
-    return Array((tensor.data or 0) + tensor.byte_offset, kind, shape, strides, loan)
+    address = tensor.data + tensor.byte_offset if tensor.data else 0
+    return Array(address, kind, shape, strides, (x, loan))

@@ -4,10 +4,10 @@ import ctypes
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 from . import _library
-from ._arrays import F32, Array, array_of, dense_strides
+from ._arrays import F32, Array, array_of, dense_strides, refuse_immutable
 from ._handle import Handle, Report
 from ._library import OUTCOMES, Shape, View, library
-from ._options import make_options, refuse_unknown, set_option
+from ._options import make_options, refuse_unknown, set_option, whole
 
 Triple = Tuple[float, float, float]
 Coefficients = Union[None, str, Triple, Sequence[Triple]]
@@ -33,7 +33,8 @@ def _walk(x, what, writable=False):
         array = array_of(x, what, writable)
     except (TypeError, ValueError):
         dtype, flags = getattr(x, "dtype", None), getattr(x, "flags", None)
-        odd = getattr(dtype, "kind", "") == "f" and dtype.itemsize <= 8  # only order or alignment
+        # Only its order or alignment; and no memory that must not be written, or is not there.
+        odd = flags is not None and getattr(dtype, "kind", "") == "f" and dtype.itemsize <= 8
         if odd and (flags.writeable or not writable):
             return None
         raise
@@ -130,7 +131,9 @@ def orthogonalize(x: Any, *, steps: int = 5, coefficients: Coefficients = None,
         raise ValueError(f"out has shape {tuple(out.shape)}, x has {array.shape}: they must be "
                          "equal")
     target = out
-    if out is None:
+    if out is not None:
+        refuse_immutable(out, "out")
+    else:
         target = numpy.zeros(array.shape, ("f4", "f8", "f4", "f2")[array.dtype])
     place = _walk(target, "out", writable=True)
     if place is None or _overlap(x, target):
@@ -154,7 +157,7 @@ def orthogonalize(x: Any, *, steps: int = 5, coefficients: Coefficients = None,
 
 
 def _rows(steps, fill):
-    if not 1 <= steps <= 64:
+    if not 1 <= whole("steps", steps, ctypes.c_int) <= 64:
         raise ValueError(f"steps is {steps}: use 1 to 64")
     table = (ctypes.c_double * 3 * steps)()
     fill(table)
@@ -216,7 +219,7 @@ def info() -> Dict[str, Any]:
 
 def set_threads(threads: int) -> None:
     """Use so many threads from now on; 0 goes back to the default. Results do not change."""
-    library.muonium_set_threads(threads)
+    library.muonium_set_threads(whole("threads", threads, ctypes.c_int))
 
 
 def threads() -> int:
@@ -236,10 +239,10 @@ def route(shapes: Mapping[str, Any], recipe: Optional[str] = None, **options: An
     refuse_unknown(options)
     reports = []
     for name, shape in shapes.items():
-        # One at a time, so that only the state of the largest is ever allocated. Memory
-        # that no step touches may be anywhere.
-        handle = Handle(make_options(recipe, options))
-        shape = tuple(getattr(shape, "shape", shape))
+        # One at a time. Memory that no step touches may be anywhere.
+        handle = Handle(make_options(recipe, options), library.muonium_create_description)
+        shape = tuple(whole(f"shape of {name}", size, ctypes.c_size_t)
+                      for size in getattr(shape, "shape", shape))
         handle.add(name, Array(4096, F32, shape, dense_strides(shape), None), options)
         reports.append(handle.report(0))
     return reports

@@ -7,7 +7,7 @@ from typing import Any, Dict, List, NamedTuple, Optional
 
 from . import _library
 from ._arrays import Array
-from ._library import FORMS, MAX_DIMS, Tensor, library
+from ._library import FORMS, MAX_DIMS, Tensor, c_text, library
 from ._options import tensor_options
 
 
@@ -30,13 +30,18 @@ class Report(NamedTuple):
     steps: int        #: taken by this parameter
 
 
+def _steps(strides):
+    """Strides for the library; None means a dense array."""
+    return None if strides is None else (ctypes.c_ssize_t * MAX_DIMS)(*strides)
+
+
 class Handle:
     """Owns a muonium_optimizer; its parameters are known by their numbers."""
 
-    def __init__(self, options: _library.Options):
+    def __init__(self, options: _library.Options, create: Any = library.muonium_create):
         self._pointer = None
         pointer = ctypes.c_void_p()
-        library.muonium_create(options, pointer)
+        create(options, pointer)
         self._pointer = pointer
         self._length = 0
 
@@ -53,24 +58,25 @@ class Handle:
         return group
 
     def add(self, name: Optional[str], data: Array, given: Dict[str, Any],
-            group: Optional[ctypes.c_void_p] = None, grad_strides: tuple = (),
-            f32_grad: bool = False) -> int:
+            group: Optional[ctypes.c_void_p] = None, grad_strides: Optional[tuple] = None) -> int:
         """Add a parameter with the options that concern it; its number."""
         if len(data.shape) > MAX_DIMS:
             raise ValueError(f"{name or 'a parameter'} has {len(data.shape)} dimensions: at most "
                              f"{MAX_DIMS}")
-        tensor = Tensor(name=None if name is None else name.encode(), dtype=data.dtype,
-                        ndim=len(data.shape), data=data.address, f32_grad=f32_grad)
+        tensor = Tensor(name=None if name is None else c_text("a name", name), dtype=data.dtype,
+                        ndim=len(data.shape), data=data.address, strides=_steps(data.strides),
+                        grad_strides=_steps(grad_strides))
         tensor.shape[:len(data.shape)] = data.shape
-        tensor.strides[:len(data.shape)] = data.strides
-        tensor.grad_strides[:len(grad_strides)] = grad_strides
         tensor_options(tensor, given)
         library.muonium_add(self._pointer, tensor, group)
         self._length += 1
         return self._length - 1
 
     def step(self, data: List[int], grads: List[int]) -> None:
-        """One step with parameters and gradients at these addresses; 0: no gradient."""
+        """One step with parameters and gradients at these addresses; 0: no gradient. Without
+        parameters nothing is done."""
+        if not data:
+            return
         places, sources = array.array("Q", data), array.array("Q", grads)
         library.muonium_step_at(self._pointer, places.buffer_info()[0], sources.buffer_info()[0],
                                 len(data))
@@ -103,7 +109,7 @@ class Handle:
         library.muonium_set_state(self._pointer, parameter, state)
 
     def save(self, path: Any) -> None:
-        library.muonium_save(self._pointer, os.fsencode(path))
+        library.muonium_save(self._pointer, c_text("the path", os.fsencode(path)))
 
     def load(self, path: Any) -> None:
-        library.muonium_load(self._pointer, os.fsencode(path))
+        library.muonium_load(self._pointer, c_text("the path", os.fsencode(path)))

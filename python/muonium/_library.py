@@ -102,13 +102,13 @@ class Options(Structure):
 
 MAX_DIMS = 8
 _Sizes = c_size_t * MAX_DIMS
-_Strides = ctypes.c_ssize_t * MAX_DIMS
+_strides = POINTER(ctypes.c_ssize_t)
 
 
 class Tensor(Structure):
     _fields_ = [("name", c_char_p), ("dtype", c_int), ("ndim", c_size_t), ("shape", _Sizes),
                 ("data", c_void_p), ("grad", c_void_p), ("f32_grad", c_bool),
-                ("strides", _Strides), ("grad_strides", _Strides), ("layout", c_int),
+                ("strides", _strides), ("grad_strides", _strides), ("layout", c_int),
                 ("out_axes", ctypes.c_uint32), ("in_axes", ctypes.c_uint32),
                 ("row_splits", POINTER(c_size_t)), ("row_split_count", c_size_t),
                 ("heads", c_size_t), ("route", c_int)]
@@ -149,6 +149,7 @@ _FALLIBLE = {
                       POINTER(Certificate)],
     "options_init_sized": [c_void_p, c_size_t, c_char_p],
     "create": [POINTER(Options), _out],
+    "create_description": [POINTER(Options), _out],
     "add_group": [_optimizer, POINTER(Options), _out],
     "add": [_optimizer, POINTER(Tensor), _group],
     "set_lr": [_optimizer, _group, c_double],
@@ -245,6 +246,17 @@ def _load():
 library, library_path = _load()
 
 
+def c_text(what, text):
+    """A text for the library, which would end it at its first NUL."""
+    try:
+        encoded = text if isinstance(text, bytes) else text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{what} is {text!r}, which is not Unicode text: {error.reason}") from None
+    if b"\0" in encoded:
+        raise ValueError(f"{what} is {text!r}: it must not contain a NUL character")
+    return encoded
+
+
 def plan_options():
     """The library's own defaults."""
     options = PlanOptions()
@@ -256,7 +268,7 @@ def options_of(recipe=None):
     """The options of a recipe, by name."""
     if recipe is not None and not isinstance(recipe, str):
         raise TypeError(f"recipe is {recipe!r}: use a name")
-    name = None if recipe is None else recipe.encode()
+    name = None if recipe is None else c_text("recipe", recipe)
     options = Options()
     library.muonium_options_init_sized(ctypes.byref(options), ctypes.sizeof(options), name)
     return options

@@ -2,7 +2,7 @@
 
 from typing import Any, Dict, List, Mapping, Optional
 
-from ._arrays import BF16, F32, F16, Array, array_of, dense_strides
+from ._arrays import BF16, F32, F16, Array, array_of, dense_strides, refuse_immutable
 from ._handle import Handle, Report
 from ._library import DTYPES
 from ._options import make_options, number, refuse_unknown
@@ -46,6 +46,7 @@ class Optimizer:
             if name not in params:
                 raise ValueError(f"each names {name!r}, which is no parameter")
             refuse_unknown(given)
+        self._given: Dict[str, Any] = {}
         self._arrays: Dict[str, Array] = {}
         made = make_options(recipe, options)
         self._values = {name: getattr(made, name) for name in ("lr", "weight_decay", "momentum")}
@@ -53,12 +54,13 @@ class Optimizer:
         for name, x in params.items():
             if not isinstance(name, str):
                 raise TypeError(f"parameter names are strings, not {name!r}")
+            refuse_immutable(x, name)
             parameter = array_of(x, name, writable=True)
             if parameter.dtype not in (F32, BF16, F16):
                 raise TypeError(f"{name} has elements of type {DTYPES[parameter.dtype]}: "
                                 "parameters are f32, bf16 or f16")
             self._handle.add(name, parameter, {**options, **each.get(name, {})})
-            self._arrays[name] = parameter
+            self._given[name], self._arrays[name] = x, parameter
 
     def step(self, grads: Mapping[str, Any]) -> None:
         """Update the parameters from gradients by name; those without one, or with None,
@@ -67,6 +69,7 @@ class Optimizer:
         unknown = [name for name in grads if name not in self._arrays]
         if unknown:
             raise ValueError(f"a gradient is named {unknown[0]!r}, which is no parameter")
+        self._look_again()
         addresses, kept = [], []
         for name, parameter in self._arrays.items():
             given = grads.get(name)
@@ -78,23 +81,39 @@ class Optimizer:
             addresses.append(grad.address)
         self._handle.step([parameter.address for parameter in self._arrays.values()], addresses)
 
+    def _look_again(self):
+        """Parameters may have been moved, resized or freed since they were last looked at."""
+        arrays = {name: array_of(x, name, writable=True) for name, x in self._given.items()}
+        for name, now in arrays.items():
+            then = self._arrays[name]
+            if (now.dtype, now.shape, now.strides) != (then.dtype, then.shape, then.strides):
+                raise ValueError(f"{name} was {then.shape} of {DTYPES[then.dtype]} with strides "
+                                 f"{then.strides} when the optimizer was made, and is {now.shape} "
+                                 f"of {DTYPES[now.dtype]} with {now.strides} now: make a new "
+                                 "optimizer")
+        self._arrays = arrays
+
     @staticmethod
     def _fitting(name, given, parameter):
         """A gradient as the library expects it: dense and of the parameter's type."""
         what = f"the gradient of {name}"
+        flags = getattr(given, "flags", None)
+        if hasattr(given, "__array_interface__") and not (getattr(flags, "aligned", True)
+                                                          and getattr(flags, "c_contiguous", True)):
+            import numpy
+
+            given = numpy.array(given, order="C")
         grad = array_of(given, what)
         if grad.shape != parameter.shape:
             raise ValueError(f"{what} has shape {grad.shape}, the parameter {parameter.shape}")
         if grad.dtype != parameter.dtype:
             raise TypeError(f"{what} is {DTYPES[grad.dtype]}, the parameter "
                             f"{DTYPES[parameter.dtype]}: they must be of one type")
-        if grad.strides == dense_strides(grad.shape):
-            return grad
-        if not hasattr(given, "__array_interface__"):
+        dense = dense_strides(grad.shape)
+        if 0 not in grad.shape and any(
+                a != b for a, b, n in zip(grad.strides, dense, grad.shape) if n != 1):
             raise ValueError(f"{what} has strides {grad.strides}: make it contiguous")
-        import numpy
-
-        return array_of(numpy.ascontiguousarray(given), what)
+        return grad
 
     def report(self) -> List[Report]:
         """What every parameter gets, and why; before or after any step."""

@@ -8,7 +8,7 @@ import ctypes
 import difflib
 import operator
 
-from ._library import DTYPES, FORMS, Options, library, options_of
+from ._library import DTYPES, FORMS, Options, c_text, library, options_of
 
 CHOICES = {
     "momentum_form": ("lerp", "sum", "ema_corrected"),
@@ -72,13 +72,24 @@ def number(name, value, kind=float):
     except (TypeError, ValueError):
         what = "a whole number" if kind is int else "a number"
         raise TypeError(f"{name} is {value!r}: use {what}") from None
+    except OverflowError:
+        raise ValueError(f"{name} is {value!r}: that is too large") from None
+
+
+def whole(name, value, kind):
+    """A whole number from 0 on that a C type can hold: ctypes would cut off what it cannot."""
+    found = number(name, value, int)
+    bits = 8 * ctypes.sizeof(kind) - (kind(-1).value < 0)
+    if not 0 <= found < 2**bits:
+        raise ValueError(f"{name} is {found}: use 0 to {2**bits - 1}")
+    return found
 
 
 def set_coefficients(options, value):
     """The name of a preset, "generated", one (a, b, c) for all steps, or one for each."""
     options.table, options.table_rows, options.coefficients = None, 0, None
     if isinstance(value, str):
-        options.coefficients = None if value == "generated" else value.encode()
+        options.coefficients = None if value == "generated" else c_text("coefficients", value)
         return
     try:
         rows = list(value)
@@ -97,7 +108,7 @@ def _triple(a, b, c):
 def set_patterns(options, value):
     if isinstance(value, str):
         raise TypeError(f"patterns is {value!r}: use a list of patterns")
-    patterns = [str(pattern).encode() for pattern in value]
+    patterns = [c_text("a pattern", str(pattern)) for pattern in value]
     options.patterns = (ctypes.c_char_p * max(1, len(patterns)))(*patterns)
     options.pattern_count = len(patterns)
 
@@ -113,7 +124,7 @@ def set_option(options, name, value):
     elif _TYPES[name] is ctypes.c_char_p:
         if not isinstance(value, str):
             raise TypeError(f"{name} is {value!r}: use a name")
-        setattr(options, name, value.encode())
+        setattr(options, name, c_text(name, value))
     elif _TYPES[name] is ctypes.c_double:
         setattr(options, name, number(name, value))
     elif _TYPES[name] is ctypes.c_bool:
@@ -121,10 +132,7 @@ def set_option(options, name, value):
             raise TypeError(f"{name} is {value!r}: use True or False")
         setattr(options, name, bool(value))
     else:
-        whole = number(name, value, int)
-        if whole < 0:
-            raise ValueError(f"{name} is {whole}: use 0 or more")
-        setattr(options, name, whole)
+        setattr(options, name, whole(name, value, _TYPES[name]))
 
 
 def refuse_unknown(names):
@@ -177,10 +185,10 @@ def tensor_options(tensor, given):
         layout = LAYOUT_ALIASES.get(layout, layout)
     if tensor.ndim >= 3 or given.get("layout") is not None:  # conv_mode is for convolutions
         tensor.layout = choice("layout", layout or "auto")
-    tensor.heads = number("heads", given.get("heads") or 0, int)
+    tensor.heads = whole("heads", given.get("heads") or 0, ctypes.c_size_t)
     tensor.out_axes = _mask("out_axes", given.get("out_axes") or (), tensor.ndim)
     tensor.in_axes = _mask("in_axes", given.get("in_axes") or (), tensor.ndim)
-    splits = [number("row_splits", size, int) for size in given.get("row_splits") or ()]
+    splits = [whole("row_splits", size, ctypes.c_size_t) for size in given.get("row_splits") or ()]
     if splits:
         tensor.row_splits = (ctypes.c_size_t * len(splits))(*splits)
         tensor.row_split_count = len(splits)

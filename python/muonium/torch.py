@@ -12,7 +12,7 @@ from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple, Union
 
 import torch
 
-from ._arrays import BF16, F16, F32, Array, dense_strides
+from ._arrays import BF16, F16, F32, Array, dense_strides, freed, refuse_outside_storage
 from ._handle import Handle, Report
 from ._library import State, options_of
 from ._options import ALIASES, CHOICES, KNOWN, defaults_of, make_options, refuse_unknown
@@ -22,6 +22,7 @@ __all__ = ["Muon"]
 _DTYPES = {torch.float32: F32, torch.bfloat16: BF16, torch.float16: F16}
 _STATE_DTYPES = {F32: torch.float32, BF16: torch.bfloat16}
 _stride, _numel, _data_ptr = torch.Tensor.stride, torch.Tensor.numel, torch.Tensor.data_ptr
+_storage = getattr(torch.Tensor, "untyped_storage", None) or torch.Tensor._storage  # before 2.0
 _SUM = CHOICES["momentum_form"].index("sum")
 
 # What is followed from step to step without making anything anew.
@@ -91,17 +92,19 @@ class Muon(torch.optim.Optimizer):
         group["params"] = params
         if names is not None:
             group["param_names"] = names
-        super().add_param_group(group)
+        before = len(self.param_groups)
         try:
+            super().add_param_group(group)
             _fix_adam_rate(group)
             if self._link is None:
                 self._link = _Link(self.param_groups)
             else:
                 self._link.add_group(group)
         except BaseException:
-            self.param_groups.pop()
-            if self._link is not None and self.param_groups:
-                self._link = _Link(self.param_groups, self.state)
+            del self.param_groups[before:]
+            if self._link is not None and len(self._link.groups) != before:
+                self._link.whole = False
+            self._settle()
             raise
 
     # ---- the step ----
@@ -113,6 +116,7 @@ class Muon(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        self._settle()
         if not self._link.follow(self.param_groups):
             self._link = _Link(self.param_groups, self.state)
         try:
@@ -127,13 +131,20 @@ class Muon(torch.optim.Optimizer):
     @property  # type: ignore[override]
     def state(self) -> Dict[Any, Any]:
         """State by parameter, as torch has it. The tensors are the library's own memory."""
-        if self._link is not None and self._link.stepped:
-            self._state = self._link.state()
+        link = self._link
+        if link is not None and link.stepped:
+            self._state = link.state()
+            link.stepped = False  # after that, in case of an interrupt
         return self._state
 
     @state.setter
     def state(self, value: Dict[Any, Any]) -> None:
         self._state = value
+
+    def _settle(self):
+        """Make the link anew if an error or an interrupt has left it half made."""
+        if self._link is not None and not self._link.whole:
+            self._link = _Link(self.param_groups, self.state) if self.param_groups else None
 
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
         """Go on from a state dict of this class, of torch.optim.Muon or of timm's Muon."""
@@ -148,6 +159,7 @@ class Muon(torch.optim.Optimizer):
                                  (p for group in own for p in group["params"])))
             incoming = {by_number[n]: entry for n, entry in state_dict["state"].items()
                         if n in by_number}
+            incoming = _counted(self.param_groups, incoming)
             for group, theirs in zip(self.param_groups, saved):
                 _fix_adam_rate(group)
                 if "recipe" not in theirs:
@@ -173,20 +185,24 @@ class Muon(torch.optim.Optimizer):
     def report(self) -> List[Report]:
         """What every parameter gets, and why; before or after any step. Frozen parameters
         are left out until they have a gradient."""
+        self._settle()
         return self._link.handle.reports()
 
     def counters(self) -> Dict[str, Any]:
         """What has been done: steps, matrices, parameters skipped, bytes, flops per step."""
+        self._settle()
         return self._link.handle.counters()
 
     def save(self, path: Any) -> None:
         """Write the state to a safetensors file that any language can read."""
+        self._settle()
         self._link.handle.save(path)
 
     def load(self, path: Any) -> None:
         """Go on from a file of save()."""
+        self._settle()
+        self._link.stepped = True  # before that, in case of an interrupt
         self._link.handle.load(path)
-        self._link.stepped = True
 
 
 # ---- groups ----
@@ -241,9 +257,38 @@ def _given(group):
     return {key: value for key, value in group.items() if key in KNOWN}
 
 
+def _names_of(index, group):
+    """The names of the parameters of a group, which is number `index`."""
+    return group.get("param_names") or [f"group {index}.{i}" for i in range(len(group["params"]))]
+
+
+def _counted(groups, incoming):
+    """State by parameter, with its steps as whole numbers."""
+    names = {p: name for index, group in enumerate(groups)
+             for p, name in zip(group["params"], _names_of(index, group))}
+    counted = {}
+    for p, entry in incoming.items():
+        if not isinstance(entry, dict):
+            raise TypeError(f"the state of {names[p]} is {entry!r}: use a dict")
+        counted[p] = dict(entry)
+        if "step" in entry:
+            counted[p]["step"] = _count(entry["step"], names[p])
+    return counted
+
+
+def _count(value, name):
+    try:
+        count = value if isinstance(value, int) else float(value)
+    except (TypeError, ValueError, RuntimeError):
+        count = -1
+    if not (0 <= count <= 2**53 and count == int(count)):
+        raise ValueError(f"step of {name} is {value!r}: use a whole number from 0 to 2**53")
+    return int(count)
+
+
 def _complete_foreign(group, incoming):
     """Others keep momentum as a running mean, and torch no count of its steps."""
-    steps = max([float(entry.get("step", 1)) for entry in incoming.values()], default=1)
+    steps = max([entry.get("step", 1) for entry in incoming.values()], default=1)
     options = make_options(group["recipe"], _given(group))
     for p in group["params"]:
         if p in incoming:
@@ -277,36 +322,46 @@ class _Link:
         self.grad_strides: List[tuple] = []
         self.sizes: List[int] = []
         self.dtypes: List[torch.dtype] = []
-        self.data: List[int] = []      # addresses in the last step
+        self.single: List[int] = []    # parameters of one element
+        self.data: List[Optional[int]] = []     # addresses of parameters in the last step
+        self.sources: List[Optional[int]] = []  # and of gradients
         self.frozen: List[tuple] = []  # parameters to be added with their first gradient
         self.groups: List[tuple] = []
         self.stepped = False  # there may be state that Python has not seen
+        self.whole = False    # not while parameters are being added
         for group in groups:
             self.add_group(group, state)
+        self.whole = True
 
     def add_group(self, group, state=None):
+        self.whole = False
         pointer = self.handle.add_group(make_options(group["recipe"], _given(group)))
         index = len(self.groups)
         self.groups.append((pointer, _live(group), _settled(group)))
-        names = group.get("param_names")
-        for i, p in enumerate(group["params"]):
-            name = names[i] if names else f"group {index}.{i}"
+        for p, name in zip(group["params"], _names_of(index, group)):
             entry = state.get(p) if state else None
             _refuse_foreign(p, name)
             if p.requires_grad or p.grad is not None or entry:
                 self.add(p, name, group, pointer, entry)
             else:
                 self.frozen.append((p, name, group, pointer))
+        self.whole = True
 
     def add(self, p, name, group, pointer, entry=None):
-        strides = p.grad.stride() if _is_dense(p.grad) else (
-            p.stride() if _is_packed(p) else dense_strides(p.shape))
+        strides = dense_strides(p.shape)
+        for t in (p, p.grad):
+            if _is_dense(t) and _is_packed(t):  # so that a copy can have these strides, too
+                strides = t.stride()
         array = Array(p.data_ptr(), _DTYPES[p.dtype], tuple(p.shape), p.stride(), p)
+        _refuse_freed(p, array.address, name)
         number = self.handle.add(name, array, _given(group), pointer, strides)
         for entries, value in ((self.params, p), (self.names, name), (self.shapes, p.shape),
                                (self.strides, p.stride()), (self.grad_strides, strides),
-                               (self.sizes, p.numel()), (self.dtypes, p.dtype)):
+                               (self.sizes, p.numel()), (self.dtypes, p.dtype),
+                               (self.data, None), (self.sources, None)):
             entries.append(value)
+        if p.numel() == 1:
+            self.single.append(number)
         if entry:
             self.set_state(number, entry)
             self.stepped = True
@@ -325,20 +380,44 @@ class _Link:
 
     def step(self):
         if self.frozen:
-            thawed = [entry for entry in self.frozen if entry[0].grad is not None]
-            self.frozen = [entry for entry in self.frozen if entry[0].grad is None]
-            for entry in thawed:
-                self.add(*entry)
+            self.thaw()
         params = self.params
         grads = [p.grad for p in params]
         data = list(map(_data_ptr, params))
         if self.as_expected(params, grads, data):
-            self.handle.step(data, list(map(_data_ptr, grads)))
+            sources = list(map(_data_ptr, grads))
         else:
             grads = [g if g is None else self.fitting(i, g) for i, g in enumerate(grads)]
-            self.handle.step(data, [0 if g is None else _data_ptr(g) for g in grads])
-        self.data = data
-        self.stepped = True
+            sources = [0 if g is None else _data_ptr(g) for g in grads]
+        self.check_memory(grads, data, sources)
+        self.stepped = True  # before the step, since an interrupt may follow it at once
+        self.handle.step(data, sources)
+        self.data, self.sources = data, sources
+
+    def thaw(self):
+        """Add frozen parameters that have a gradient now."""
+        thawed = [entry for entry in self.frozen if entry[0].grad is not None]
+        if thawed:
+            self.whole = False
+            self.frozen = [entry for entry in self.frozen if entry[0].grad is None]
+            for entry in thawed:
+                self.add(*entry)
+            self.whole = True
+
+    def check_memory(self, grads, data, sources):
+        """Refuse tensors whose storage was freed or resized. Either moves it, so only what has
+        moved is looked at."""
+        if data != self.data:
+            for i, (now, then) in enumerate(zip(data, self.data)):
+                if now != then:
+                    _refuse_freed(self.params[i], now, self.names[i])
+        if sources != self.sources:
+            for i, (now, then) in enumerate(zip(sources, self.sources)):
+                g = grads[i]
+                if now != then and g is not None and (
+                        now == 0 or _storage(g).nbytes() < (g.storage_offset() + self.sizes[i])
+                        * g.element_size()):
+                    _refuse_freed(g, now, f"the gradient of {self.names[i]}")
 
     def as_expected(self, params, grads, data):
         """Whether all have a gradient, and nothing has changed but addresses. Whole lists are
@@ -349,6 +428,7 @@ class _Link:
                     and [p.shape for p in params] == self.shapes
                     and list(map(_numel, grads)) == self.sizes
                     and [g.dtype for g in grads] == self.dtypes
+                    and not any([grads[i].is_neg() for i in self.single])
                     # Another type or device is another place.
                     and (data == self.data or ([p.dtype for p in params] == self.dtypes
                                                and all([p.is_cpu for p in params]))))
@@ -370,7 +450,10 @@ class _Link:
                              f"{g.device}, the parameter {tuple(shape)} of {dtype}: they must agree")
         if p.stride() != self.strides[i]:
             raise _Restrided
+        refuse_outside_storage(g, f"the gradient of {name}")
         told = self.grad_strides[i]
+        if g.is_neg():  # its memory holds the opposite, as of x.conj().imag
+            g = g.resolve_neg()
         if g.stride() == told:
             return g
         if all(a == b for a, b, size in zip(g.stride(), told, shape) if size != 1):
@@ -382,13 +465,13 @@ class _Link:
 
     def state(self):
         """State by parameter, for those that have taken a step."""
-        self.stepped = False
         found = defaultdict(dict)
         for number, p in enumerate(self.params):
             state = self.handle.state(number)
             if state.steps == 0:
                 continue
-            entry = {"step": torch.tensor(float(state.steps))}
+            exact = torch.float32 if state.steps <= 2**24 else torch.float64
+            entry = {"step": torch.tensor(float(state.steps), dtype=exact)}
             for key, field in _STATE_KEYS.items():
                 address = getattr(state, field)
                 if address:
@@ -400,6 +483,8 @@ class _Link:
     def view(self, address, dtype, shape):
         """A tensor over memory of the library, which it keeps alive."""
         count = shape.numel() if isinstance(shape, torch.Size) else shape[0]
+        if count == 0:
+            return torch.empty(shape, dtype=dtype)
         size = torch.empty((), dtype=dtype).element_size()
         memory = (ctypes.c_char * (count * size)).from_address(address)
         memory.owner = self.handle
@@ -407,10 +492,7 @@ class _Link:
 
     def set_state(self, number, entry):
         own, name = self.handle.state(number), self.names[number]
-        steps = float(entry.get("step", 1))
-        if not 0 <= steps <= 2 ** 53:  # what ctypes would wrap around to might look sane
-            raise ValueError(f"step of {name} is {steps}: use a count from 0 to 2**53")
-        state = State(steps=int(steps), elements=own.elements,
+        state = State(steps=_count(entry.get("step", 1), name), elements=own.elements,
                       rows=own.rows, momentum_dtype=own.momentum_dtype)
         needed = ["momentum_buffer"] if own.momentum else ["exp_avg", "exp_avg_sq"]
         if any(not isinstance(entry.get(key), torch.Tensor) for key in needed):
@@ -420,12 +502,17 @@ class _Link:
         kept = []
         for key, field in _STATE_KEYS.items():
             value = entry.get(key)
-            if isinstance(value, torch.Tensor):
+            if value is not None:
+                if not isinstance(value, torch.Tensor):
+                    raise TypeError(f"{key} of {name} is of type {type(value).__name__}: use a "
+                                    "tensor")
+                _refuse_freed(value, 1, f"{key} of {name}")
                 shape = (own.rows,) if key == "normuon" else tuple(self.shapes[number])
                 if tuple(value.shape) != shape:
                     raise ValueError(f"{key} of {name} has shape {tuple(value.shape)}: it must be "
                                      f"{shape}")
-                value = value.detach().to("cpu", _dtype_of(field, own)).contiguous()
+                value = value.detach().to("cpu", _dtype_of(field, own)).contiguous().resolve_neg()
+                _refuse_freed(value, value.data_ptr(), f"{key} of {name}")
                 kept.append(value)
                 setattr(state, field, value.data_ptr())
         self.handle.set_state(number, state)
@@ -456,6 +543,15 @@ def _refuse_foreign(p, name):
                          "there for the optimizer, as offloading tools do")
     if p.dtype not in _DTYPES:
         raise TypeError(f"{name} is {p.dtype}: parameters are float32, bfloat16 or float16")
+    if p.is_neg():
+        raise ValueError(f"{name} is a negative view, as of x.conj().imag: use a copy, x.clone()")
+
+
+def _refuse_freed(t, address, what):
+    """Refuse a tensor at an address that has no memory for all of its elements."""
+    if address == 0 and t.numel() > 0:
+        raise freed(what)
+    refuse_outside_storage(t, what)
 
 
 def _is_dense(g):

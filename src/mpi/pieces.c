@@ -139,9 +139,7 @@ void mu_tensor_of_part(const mu_parameter *p, const mu_part *part, mu_part_tenso
     t->grad = NULL;
     t->f32_grad = true;
     t->route = p->muon ? MUONIUM_ROUTE_MUON : MUONIUM_ROUTE_ADAM;
-    for (size_t d = 0; d < MUONIUM_MAX_DIMS; d++) {
-        t->grad_strides[d] = 0;
-    }
+    t->grad_strides = NULL;
     if (part->cut == MU_CUT_WHOLE) {
         return; /* the name is the parameter's own, which outlives this */
     }
@@ -151,7 +149,7 @@ void mu_tensor_of_part(const mu_parameter *p, const mu_part *part, mu_part_tenso
     if (part->cut == MU_CUT_SLICE) {
         t->ndim = 1;
         t->shape[0] = part->elements;
-        t->strides[0] = 1;
+        t->strides = NULL;
         t->data = data + (ptrdiff_t)first * width;
         return;
     }
@@ -160,8 +158,9 @@ void mu_tensor_of_part(const mu_parameter *p, const mu_part *part, mu_part_tenso
         t->ndim = 2;
         t->shape[0] = tall ? part->col_count : part->rows;
         t->shape[1] = tall ? part->cols : part->col_count;
-        t->strides[0] = (ptrdiff_t)part->cols;
-        t->strides[1] = 1;
+        made->strides[0] = (ptrdiff_t)part->cols;
+        made->strides[1] = 1;
+        t->strides = made->strides;
         t->data = data + (ptrdiff_t)first * width;
         become_one_matrix(t);
         return;

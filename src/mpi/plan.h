@@ -53,9 +53,10 @@ muonium_status mu_cut_parameters(const muonium_optimizer *description, mu_part *
 
 /* The tensor that a part is, for an optimizer that holds the parts of one rank: the type,
  * shape, layout and strides of it, its data where the whole parameter's are, and dense f32
- * gradients. The tensor's name points into the struct. */
+ * gradients. The tensor's name and strides point into the struct, or to the parameter's. */
 typedef struct mu_part_tensor {
     muonium_tensor tensor;
+    ptrdiff_t strides[2];
     char name[64];
 } mu_part_tensor;
 

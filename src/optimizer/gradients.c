@@ -35,6 +35,25 @@ static void visit_gradients(const muonium_optimizer *optimizer, bool adam_only,
     }
 }
 
+/* Fail, naming the gradient, if one that would be written has elements that share memory:
+ * each would be written several times, and may not be the caller's to write. */
+static muonium_status check_writable(const muonium_optimizer *optimizer, bool adam_only)
+{
+    for (size_t i = 0; optimizer && i < optimizer->count; i++) {
+        const mu_parameter *p = optimizer->parameters[i];
+        const muonium_tensor *t = &p->tensor;
+        bool written = t->grad && p->elements > 0 && !(adam_only && p->muon);
+        if (written && !mu_elements_distinct(t->ndim, t->shape, t->grad_strides)) {
+            return mu_fail(MUONIUM_INVALID,
+                           "grad_strides of %s: elements of the gradient share memory, so it can "
+                           "be read but not changed: nothing was changed; give it memory of its "
+                           "own",
+                           p->name);
+        }
+    }
+    return MUONIUM_OK;
+}
+
 /* f32 squares overflow no double, so a plain sum is safe. */
 static void add_squares(void *context, const mu_kernel *kernel, const mu_block *piece)
 {
@@ -83,7 +102,10 @@ static muonium_status clip_grads(muonium_optimizer *optimizer, double max_norm, 
         return mu_fail(MUONIUM_INVALID, "max_norm is %g: use a number above 0", max_norm);
     }
     double found = 0, scale = 1;
-    muonium_status status = muonium_grad_norm(optimizer, adam_only, &found);
+    muonium_status status = check_writable(optimizer, adam_only);
+    if (status == MUONIUM_OK) {
+        status = muonium_grad_norm(optimizer, adam_only, &found);
+    }
     if (status != MUONIUM_OK) {
         return status;
     }
@@ -128,7 +150,10 @@ muonium_status muonium_zero_grads(muonium_optimizer *optimizer)
     if (status != MUONIUM_OK) {
         return status;
     }
-    status = mu_kernel_choose(MUONIUM_F32, &kernel);
+    status = check_writable(optimizer, false);
+    if (status == MUONIUM_OK) {
+        status = mu_kernel_choose(MUONIUM_F32, &kernel);
+    }
     if (status == MUONIUM_OK) {
         visit_gradients(optimizer, false, kernel, clear, NULL);
     }

@@ -11,26 +11,13 @@
 
 /* ---- walks ---- */
 
-/* The strides of a dense, row-major array. */
-static void dense_strides(const muonium_tensor *tensor, ptrdiff_t strides[MUONIUM_MAX_DIMS])
+void mu_dense_strides(const muonium_tensor *tensor, ptrdiff_t strides[MUONIUM_MAX_DIMS])
 {
     ptrdiff_t stride = 1;
     for (size_t d = tensor->ndim; d-- > 0;) {
         strides[d] = stride;
         stride *= (ptrdiff_t)tensor->shape[d];
     }
-}
-
-/* `strides`, or those of a dense array where all are 0. */
-static const ptrdiff_t *strides_or_dense(const muonium_tensor *tensor, const ptrdiff_t *strides,
-                                         const ptrdiff_t *dense)
-{
-    for (size_t d = 0; d < tensor->ndim; d++) {
-        if (strides[d] != 0) {
-            return strides;
-        }
-    }
-    return dense;
 }
 
 /* Whether a loop with stride `outer` around `count` steps of stride `inner` is one loop
@@ -68,9 +55,9 @@ static void add_loop(mu_walk *walk, size_t count, ptrdiff_t data, ptrdiff_t grad
 static void walk_axes(const muonium_tensor *tensor, uint32_t axes, mu_walk *walk)
 {
     ptrdiff_t state[MUONIUM_MAX_DIMS];
-    dense_strides(tensor, state);
-    const ptrdiff_t *data = strides_or_dense(tensor, tensor->strides, state);
-    const ptrdiff_t *grad = strides_or_dense(tensor, tensor->grad_strides, state);
+    mu_dense_strides(tensor, state);
+    const ptrdiff_t *data = tensor->strides ? tensor->strides : state;
+    const ptrdiff_t *grad = tensor->grad_strides ? tensor->grad_strides : state;
     *walk = (mu_walk){.levels = 1, .count = {1}, .total = 1};
     for (size_t d = 0; d < tensor->ndim; d++) {
         if (axes >> d & 1) {
@@ -114,11 +101,8 @@ static muonium_status check_shape(const muonium_tensor *tensor, const char *name
                        tensor->ndim, MUONIUM_MAX_DIMS);
     }
     for (size_t d = 0; d < tensor->ndim; d++) {
-        if (tensor->shape[d] == 0) {
-            return mu_fail(MUONIUM_INVALID, "shape[%zu] of %s is 0: each must be at least 1", d,
-                           name);
-        }
-        if (!mu_mul(elements, tensor->shape[d], &elements) ||
+        /* Beside an extent of 0 the others must fit as well: strides are their products. */
+        if (!mu_mul(elements, tensor->shape[d] > 0 ? tensor->shape[d] : 1, &elements) ||
             elements > PTRDIFF_MAX / sizeof(double)) {
             return mu_fail(MUONIUM_INVALID,
                            "shape[%zu] of %s is %zu: that many elements do not fit into the "

@@ -91,6 +91,9 @@ MU_SHARED mu_matrix_place mu_matrix_at(const mu_matrices *matrices, size_t index
 muonium_status mu_layout_of(const muonium_tensor *tensor, const char *name,
                             const muonium_options *options, mu_matrices *matrices);
 
+/* The strides of a dense, row-major array of the tensor's shape. */
+void mu_dense_strides(const muonium_tensor *tensor, ptrdiff_t strides[MUONIUM_MAX_DIMS]);
+
 /* All elements of the tensor as one walk. */
 void mu_walk_all(const muonium_tensor *tensor, mu_walk *walk);
 
@@ -127,6 +130,7 @@ typedef struct mu_parameter {
     mu_interval data, grad; /* where they lie; grad is empty without a gradient */
     char reason[MU_REASON_SIZE];
     muonium_tensor tensor; /* name, strides and row_splits are our own copies, all filled in */
+    ptrdiff_t strides[MUONIUM_MAX_DIMS], grad_strides[MUONIUM_MAX_DIMS];
     muonium_dtype grad_dtype;
     muonium_group *group;
     bool muon;

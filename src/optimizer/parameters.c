@@ -196,7 +196,8 @@ void muonium_destroy(muonium_optimizer *optimizer)
 
 /* ---- adding ---- */
 
-static muonium_status check_tensor(const muonium_tensor *tensor, const char *name)
+/* Fail unless the type, the shape and the route can be those of a parameter. */
+static muonium_status check_tensor(const muonium_tensor *tensor, const char *name, size_t *elements)
 {
     if (tensor->dtype != MUONIUM_F32 && tensor->dtype != MUONIUM_BF16 &&
         tensor->dtype != MUONIUM_F16) {
@@ -213,45 +214,49 @@ static muonium_status check_tensor(const muonium_tensor *tensor, const char *nam
         return mu_fail(MUONIUM_INVALID, "route of %s is %d: use one of muonium_route", name,
                        (int)tensor->route);
     }
-    size_t elements = 1;
+    bool empty = false;
+    size_t product = 1; /* without extents of 0: strides must fit beside them too */
     for (size_t d = 0; d < tensor->ndim; d++) {
-        if (tensor->shape[d] == 0 || !mu_mul(elements, tensor->shape[d], &elements)) {
+        empty = empty || tensor->shape[d] == 0;
+        if (!mu_mul(product, tensor->shape[d] > 0 ? tensor->shape[d] : 1, &product)) {
             return mu_fail(MUONIUM_INVALID,
-                           "shape[%zu] of %s is %zu: each must be at least 1, and their product "
-                           "must fit into the address space",
+                           "shape[%zu] of %s is %zu: the product of all must fit into the address "
+                           "space",
                            d, name, tensor->shape[d]);
         }
     }
-    if (elements > PTRDIFF_MAX / sizeof(double)) {
+    if (product > PTRDIFF_MAX / sizeof(double)) {
         return mu_fail(MUONIUM_INVALID,
                        "%s has %zu elements: that does not fit into the address space", name,
-                       elements);
+                       product);
     }
-    if (tensor->row_split_count > elements) { /* before as many are read */
+    if (tensor->row_split_count > product) { /* before as many are read */
         return mu_fail(MUONIUM_INVALID, "row_split_count of %s is %zu: it has fewer rows", name,
                        tensor->row_split_count);
     }
+    *elements = empty ? 0 : product;
     return MUONIUM_OK;
 }
 
-/* Strides left at 0 become those of a dense array. */
-static void fill_strides(const muonium_tensor *tensor, ptrdiff_t *strides)
+/* Keep the strides given, or those of a dense array. */
+static const ptrdiff_t *keep_strides(const muonium_tensor *tensor, const ptrdiff_t *given,
+                                     ptrdiff_t kept[MUONIUM_MAX_DIMS])
 {
-    bool given = false;
-    for (size_t d = 0; d < tensor->ndim; d++) {
-        given = given || strides[d] != 0;
+    mu_dense_strides(tensor, kept);
+    for (size_t d = 0; given && d < tensor->ndim; d++) {
+        kept[d] = given[d];
     }
-    ptrdiff_t step = 1;
-    for (size_t d = tensor->ndim; !given && d-- > 0;) {
-        strides[d] = step;
-        step *= (ptrdiff_t)tensor->shape[d];
-    }
+    return kept;
 }
 
 static muonium_status find_extent(const mu_parameter *p, const char *what, const void *data,
                                   muonium_dtype dtype, const ptrdiff_t *strides, mu_extent *extent)
 {
     size_t bytes = muonium_dtype_size(dtype);
+    *extent = (mu_extent){0, 0};
+    if (p->elements == 0) {
+        return MUONIUM_OK; /* wherever it lies */
+    }
     if ((uintptr_t)data % bytes != 0) {
         return mu_fail(MUONIUM_INVALID,
                        "%s of %s is at %p: elements of %zu bytes must lie at a multiple of that",
@@ -267,7 +272,7 @@ static muonium_status find_extent(const mu_parameter *p, const char *what, const
 
 muonium_status mu_data_extent(const mu_parameter *p, const void *data, mu_extent *extent)
 {
-    if (!data) {
+    if (!data && p->elements > 0) {
         return mu_fail(MUONIUM_INVALID, "data of %s is NULL: pass where the parameter lies",
                        p->name);
     }
@@ -394,7 +399,7 @@ static bool allocate_state(mu_parameter *p)
 static muonium_status describe(muonium_optimizer *optimizer, const muonium_tensor *tensor,
                                mu_parameter *p)
 {
-    muonium_status status = check_tensor(tensor, p->name);
+    muonium_status status = check_tensor(tensor, p->name, &p->elements);
     if (status != MUONIUM_OK) {
         return status;
     }
@@ -402,17 +407,23 @@ static muonium_status describe(muonium_optimizer *optimizer, const muonium_tenso
     p->tensor.name = p->name;
     p->tensor.row_splits = NULL;
     p->grad_dtype = tensor->f32_grad ? MUONIUM_F32 : tensor->dtype;
-    fill_strides(&p->tensor, p->tensor.strides);
-    fill_strides(&p->tensor, p->tensor.grad_strides);
+    p->tensor.strides = keep_strides(tensor, tensor->strides, p->strides);
+    p->tensor.grad_strides = keep_strides(tensor, tensor->grad_strides, p->grad_strides);
+    if (p->elements == 0) { /* no rows to split */
+        p->tensor.row_split_count = p->tensor.heads = 0;
+    }
     status = check_memory(optimizer, p);
     if (status != MUONIUM_OK) {
         return status;
     }
-    if (!mu_elements_distinct(p->tensor.ndim, p->tensor.shape, p->tensor.strides)) {
-        return mu_fail(MUONIUM_INVALID, "strides of %s: elements of the parameter would overlap",
+    if (p->elements > 0 &&
+        !mu_elements_distinct(p->tensor.ndim, p->tensor.shape, p->tensor.strides)) {
+        return mu_fail(MUONIUM_INVALID,
+                       "strides of %s: elements of the parameter would overlap, as those of a "
+                       "broadcast array do: copy it to memory of its own",
                        p->name);
     }
-    if (tensor->row_splits && tensor->row_split_count > 0) {
+    if (tensor->row_splits && p->tensor.row_split_count > 0) {
         size_t bytes;
         size_t *splits =
             mu_mul(tensor->row_split_count, sizeof *splits, &bytes) ? mu_alloc(bytes) : NULL;
@@ -432,7 +443,6 @@ static muonium_status describe(muonium_optimizer *optimizer, const muonium_tenso
         return status;
     }
     mu_walk_all(&p->tensor, &p->all);
-    p->elements = p->all.total;
     if (!optimizer->stateless && !allocate_state(p)) {
         return mu_fail(MUONIUM_NO_MEMORY, "no memory for the state of %s (%zu elements)", p->name,
                        p->elements);

@@ -186,6 +186,11 @@ muonium_status mu_route(const muonium_tensor *tensor, const char *name,
 {
     const muonium_route given =
         tensor->route != MUONIUM_ROUTE_AUTO ? tensor->route : options->route;
+    if (matrices->batch.total == 0 || matrices->rows.total == 0 || matrices->cols.total == 0) {
+        strcpy(reason, "empty");
+        *muon = false;
+        return MUONIUM_OK;
+    }
     switch (given) {
     case MUONIUM_ROUTE_ADAM:
         strcpy(reason, "use_fallback_flag");

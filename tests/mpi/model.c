@@ -68,12 +68,12 @@ static void add(model *m, muonium_tensor tensor, muonium_group *group)
     stream s = stream_of(1, i, 0);
     for (size_t d = 0; d < tensor.ndim; d++) {
         elements *= tensor.shape[d];
-        span = tensor.strides[0] != 0 ? 4 : 1;
+        span = tensor.strides ? 4 : 1;
     }
     m->elements[i] = elements;
     m->bytes[i] = elements * span * sizeof(float);
-    m->data[i] = calloc(1, m->bytes[i]);
-    m->grads[i] = calloc(1, m->bytes[i]);
+    m->data[i] = calloc(1, m->bytes[i] + 1);
+    m->grads[i] = calloc(1, m->bytes[i] + 1);
     if (!m->data[i] || !m->grads[i]) {
         abort();
     }
@@ -92,8 +92,8 @@ static void add_mixed(model *m, muonium_group *half)
         {.name = "qkv", .ndim = 2, .shape = {40, 24}, .row_splits = splits, .row_split_count = 3},
         {.name = "heads", .ndim = 2, .shape = {64, 32}, .heads = 4},
         {.name = "conv", .ndim = 4, .shape = {16, 12, 3, 3}, .layout = MUONIUM_LAYOUT_SPATIAL},
-        {.name = "transposed", .ndim = 2, .shape = {48, 40}, .strides = {1, 48}},
-        {.name = "spaced.bias", .ndim = 1, .shape = {50}, .strides = {3}},
+        {.name = "transposed", .ndim = 2, .shape = {48, 40}, .strides = (const ptrdiff_t[]){1, 48}},
+        {.name = "spaced.bias", .ndim = 1, .shape = {50}, .strides = (const ptrdiff_t[]){3}},
         {.name = "w.0", .ndim = 2, .shape = {96, 64}},
         {.name = "w.1", .ndim = 2, .shape = {64, 96}},
         {.name = "scalar"},
@@ -113,6 +113,13 @@ static void add_mixed(model *m, muonium_group *half)
         half);
     add(m, (muonium_tensor){.name = "h.bias", .dtype = MUONIUM_F16, .ndim = 1, .shape = {33}},
         half);
+    add(m,
+        (muonium_tensor){.name = "one.row",
+                         .ndim = 2,
+                         .shape = {24, 40},
+                         .grad_strides = (const ptrdiff_t[]){0, 1}},
+        NULL);
+    add(m, (muonium_tensor){.name = "empty", .ndim = 2, .shape = {0, 16}}, half);
 }
 
 void model_make(model *m, model_kind kind, bool description)

@@ -7,7 +7,7 @@
 
 #include "muonium_mpi.h"
 
-enum { MODEL_PARAMETERS = 14 };
+enum { MODEL_PARAMETERS = 16 };
 
 typedef struct model {
     muonium_optimizer *optimizer; /* a description, or a real one */
