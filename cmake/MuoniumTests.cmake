@@ -63,7 +63,7 @@ foreach(source ${test_programs})
     file(STRINGS ${source} mentions_commands LIMIT_COUNT 1 REGEX "\"command.h\"")
     if(mentions_commands)
         target_sources(${name} PRIVATE cli/choices.c cli/command_step.c cli/json.c cli/message.c
-            cli/optimizer_options.c cli/options.c cli/pairing.c cli/tensors.c cli/text.c)
+            cli/optimizer_options.c cli/options.c cli/pairing.c cli/tensors.c cli/text.c cli/units.c)
         target_include_directories(${name} PRIVATE cli)
     endif()
     # A program that starts threads or chooses their number is worth running under
