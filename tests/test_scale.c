@@ -156,10 +156,11 @@ static spot random_spot(test_rng *rng, float *arena)
 
 static muonium_status add_spot(muonium_optimizer *optimizer, const spot *s)
 {
+    ptrdiff_t strides[] = {s->row_stride, s->col_stride};
     muonium_tensor tensor = {.ndim = 2,
                              .shape = {s->rows, s->cols},
-                             .strides = {s->row_stride, s->col_stride},
-                             .grad_strides = {s->row_stride, s->col_stride},
+                             .strides = strides,
+                             .grad_strides = strides,
                              .dtype = s->dtype,
                              .f32_grad = s->f32_grad,
                              .data = s->data,
