@@ -12,7 +12,8 @@
 
 enum { LISTED_MOST = 16 }; /* more matrices are summarised */
 
-static const char *const outcome_names[] = {"orthogonalized", "zero", "skipped", "propagated"};
+static const char *const outcome_names[] = {"orthogonalized", "zero", "skipped", "propagated",
+                                            "diverged"};
 enum { OUTCOMES = sizeof outcome_names / sizeof outcome_names[0] };
 
 static const char *outcome_name(muonium_outcome outcome)

@@ -16,7 +16,7 @@ Coefficients = Union[None, str, Triple, Sequence[Triple]]
 class Certificate(NamedTuple):
     """A statement about one result that needs no reference to check."""
 
-    outcome: str      #: "orthogonalized", "zero", "skipped" or "propagated"
+    outcome: str      #: "orthogonalized", "zero", "skipped", "propagated" or "diverged"
     rescued: int      #: how often the blow-up guard rescaled
     divisor: float    #: what the matrix was divided by
     deviation: float  #: ||I - X X^T||_F before the last step

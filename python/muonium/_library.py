@@ -44,7 +44,7 @@ def _check(status, function, arguments):
 # ---- enums: names in the order of their values ----
 
 DTYPES = ("f32", "f64", "bf16", "f16")
-OUTCOMES = ("orthogonalized", "zero", "skipped", "propagated")
+OUTCOMES = ("orthogonalized", "zero", "skipped", "propagated", "diverged")
 FORMS = ("auto", "standard", "gram", "direct", "quintic")
 
 # ---- structures ----

@@ -373,7 +373,8 @@ muonium_status muonium_save(const muonium_optimizer *optimizer, const char *path
 {
     saving s = {.call = __func__, .optimizer = optimizer};
     muonium_writer *writer = NULL;
-    return finish(save_to_path(&s, path, &writer), writer);
+    muonium_status status = save_to_path(&s, path, &writer);
+    return finish(status, writer);
 }
 
 muonium_status muonium_save_to(const muonium_optimizer *optimizer,
