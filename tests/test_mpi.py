@@ -47,7 +47,7 @@ def run_cases(implementation, ranks, path, *cases):
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4, 7])
 def test_cases(implementation, ranks, tmp_path):
     run_cases(implementation, ranks, tmp_path / "state.safetensors",
-              "equal", "bytes", "nonfinite", "mismatch", "misuse", "split", "columns", "rates",
+              "equal", "bytes", "nonfinite", "overflow", "mismatch", "misuse", "split", "columns", "rates",
               "held", "creation", "bucket")
 
 

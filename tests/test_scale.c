@@ -385,10 +385,10 @@ static void live_slow(const crowd *c, bool groups, double began[PHASES + 1])
     free(file);
 }
 
-/* The square of 32 is 1,024: there is room for memory caches, which a thousand parameters
- * fit and others on the machine compete for. What computes more does not need it. */
+/* The square of 16 is 256: there is room for memory caches, which others on the machine compete
+ * for. What computes more does not need it. */
 static const timing quick = {
-    {"add", "find", "set_data, set_grad", "destroy"}, live_quick, 1000, 32, 8};
+    {"add", "find", "set_data, set_grad", "destroy"}, live_quick, 4000, 16, 6};
 static const timing slow = {{"report", "step", "save", "load"}, live_slow, 500, 8, 3};
 
 /* The best of three of each phase. */

@@ -50,7 +50,7 @@ typedef struct mu_window {
 typedef struct mu_finding {
     uint64_t bad_at; /* the first element that is not finite */
     float bad_value;
-    uint32_t flags; /* MU_PRESENT, MU_BAD */
+    uint32_t flags; /* MU_PRESENT, MU_BAD, and if that is of the momentum MU_OVERFLOW */
 } mu_finding;
 
 /* What travels when ranks agree on a status. */
@@ -59,7 +59,7 @@ typedef struct mu_message {
     char text[508];
 } mu_message;
 
-enum { MU_PRESENT = 1, MU_BAD = 2 };
+enum { MU_PRESENT = 1, MU_BAD = 2, MU_OVERFLOW = 4 };
 
 typedef struct mu_sharing mu_sharing; /* sharing.h */
 

@@ -3,6 +3,7 @@
  * so all that can fail but for a missing rank comes before.
  */
 #include "mpi/distributed.h"
+#include "optimizer/schedule.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -101,8 +102,8 @@ muonium_status muonium_mpi_progress(muonium_mpi *d)
 
 /* ---- the owner's part ---- */
 
-/* Rates and places may have been changed in the description since the last step. */
-static void follow_description(muonium_mpi *d)
+/* Rates may have been changed in the description since the last step, */
+static void follow_rates(muonium_mpi *d)
 {
     const muonium_group *from = d->description->groups;
     for (size_t g = 0; d->own && from; g++, from = from->next) {
@@ -113,6 +114,11 @@ static void follow_description(muonium_mpi *d)
         to->weight_decay = from->options.weight_decay;
         to->momentum = from->options.momentum;
     }
+}
+
+/* and so may places. */
+static void follow_places(muonium_mpi *d)
+{
     for (size_t i = 0; i < d->own_count; i++) {
         const mu_part *part = &d->plan->parts[d->own_parts[i]];
         size_t parameter = part->piece.parameter;
@@ -151,25 +157,29 @@ static muonium_status finish(muonium_mpi *d)
     }
     muonium_status status = mu_move_gradients(d, true);
     if (status == MUONIUM_OK) {
+        follow_rates(d);
         status = mu_reach_verdict(d);
     }
     if (status != MUONIUM_OK) {
         return status;
     }
-    follow_description(d);
+    follow_places(d);
+    if (d->own) {
+        status = mu_step_prepare_at(d->own, d->own_data, d->own_grads, d->own_count);
+    }
+    status = mu_agree(d, status, "stepping"); /* while nothing has changed on any rank */
+    if (status != MUONIUM_OK) {
+        return status;
+    }
     keep_before(d);
     if (d->own) {
-        status = muonium_step_at(d->own, d->own_data, d->own_grads, d->own_count);
+        mu_step_commit(d->own);
     }
     if (d->broken) { /* while columns were being summed */
         return mu_usable(d);
     }
-    status = mu_agree(d, status, "stepping");
-    if (status == MUONIUM_OK) {
-        count_step(d);
-        status = mu_return_updates(d);
-    }
-    return status;
+    count_step(d);
+    return mu_return_updates(d);
 }
 
 muonium_status muonium_mpi_finish(muonium_mpi *d)

@@ -4,6 +4,7 @@
  * formed by pieces, which do not depend on the number of ranks, and then in their order.
  */
 #include "mpi/distributed.h"
+#include "optimizer/schedule.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -52,6 +53,25 @@ static double unit_squares(const mu_part *part, const float *sum, size_t unit)
     return total;
 }
 
+/* Whether a sum of finite gradients makes the momentum of its part overflow. `total` is the
+ * sum of its squares. */
+static void look_at_momentum(const muonium_mpi *d, size_t index, double total, mu_finding *f)
+{
+    mu_parameter p = *d->own->parameters[index];
+    bool moderate;
+    p.tensor.grad = d->sums[index];
+    if (!p.muon || p.group->options.nonfinite == MUONIUM_NONFINITE_PROPAGATE ||
+        (p.moderate && total < ldexp(1, 2 * MU_MODERATE_EXPONENT))) {
+        return;
+    }
+    mu_bad_value bad = mu_examine(d->own->schedule, &p, 0, p.elements, &moderate);
+    if (bad.what) {
+        f->flags |= MU_BAD | MU_OVERFLOW;
+        f->bad_at = bad.index;
+        f->bad_value = bad.value;
+    }
+}
+
 static void look(void *context, size_t index, unsigned lane)
 {
     const muonium_mpi *d = context;
@@ -72,6 +92,7 @@ static void look(void *context, size_t index, unsigned lane)
         total += squares[unit];
     }
     if (isfinite(total)) { /* squares of f32 do not leave the range of double */
+        look_at_momentum(d, index, total, f);
         return;
     }
     f->flags |= MU_BAD;
@@ -127,10 +148,13 @@ static muonium_status refuse(const muonium_mpi *d, size_t index)
     const mu_finding *f = &d->found[d->found_at[index]];
     char place[MUONIUM_MAX_DIMS * 24];
     write_place(p, part, f->bad_at, place, sizeof place);
+    bool overflow = f->flags & MU_OVERFLOW;
     return mu_fail(MUONIUM_NON_FINITE,
-                   "grad of %s, %s over ranks, is %g at (%s): nothing was changed; set nonfinite "
+                   "%s of %s, %s over ranks, %s %g at (%s): nothing was changed; %sset nonfinite "
                    "to skip or propagate to go on",
-                   p->name, d->options.sum ? "summed" : "averaged", (double)f->bad_value, place);
+                   overflow ? "momentum" : "grad", p->name, d->options.sum ? "summed" : "averaged",
+                   overflow ? "would become" : "is", (double)f->bad_value, place,
+                   overflow ? "scale gradients down, or " : "");
 }
 
 /* Whether all ranks have the rates of rank 0; if not, which differ is found out. */

@@ -238,9 +238,6 @@ muonium_status mu_leave(const muonium_optimizer *optimizer, muonium_status statu
 /* use.c: fail, naming the call, if libmuonium_mpi relies on the parameters as they are. */
 muonium_status mu_check_unheld(const muonium_optimizer *optimizer, const char *call);
 
-/* step.c: muonium_step within a call that has marked the optimizer. */
-muonium_status mu_step(muonium_optimizer *optimizer);
-
 /* parameters.c: parameter `index`; fails, naming it, if there is none. */
 muonium_status mu_parameter_at(const muonium_optimizer *optimizer, size_t index,
                                mu_parameter **parameter);

@@ -91,8 +91,8 @@ static muonium_status place_grads(const muonium_optimizer *optimizer, void *cons
     return MUONIUM_OK;
 }
 
-static muonium_status step_at(muonium_optimizer *optimizer, void *const *data, void *const *grads,
-                              size_t count)
+muonium_status mu_step_prepare_at(muonium_optimizer *optimizer, void *const *data,
+                                  void *const *grads, size_t count)
 {
     if (!grads) {
         return mu_fail(MUONIUM_INVALID, "grads is NULL");
@@ -102,7 +102,7 @@ static muonium_status step_at(muonium_optimizer *optimizer, void *const *data, v
                        optimizer->count);
     }
     if (count == 0) {
-        return mu_step(optimizer); /* which knows what to say */
+        return mu_step_prepare(optimizer); /* which knows what to say */
     }
     muonium_status status = mu_schedule_make(optimizer);
     if (status != MUONIUM_OK) {
@@ -125,7 +125,19 @@ static muonium_status step_at(muonium_optimizer *optimizer, void *const *data, v
         p->grad.extent = extents[p->number];
         p->tensor.grad = grads[p->number];
     }
-    return mu_step(optimizer);
+    return mu_step_prepare(optimizer);
+}
+
+static muonium_status step_at(muonium_optimizer *optimizer, void *const *data, void *const *grads,
+                              size_t count)
+{
+    mu_fenv environment = mu_fenv_enter();
+    muonium_status status = mu_step_prepare_at(optimizer, data, grads, count);
+    if (status == MUONIUM_OK) {
+        mu_step_commit(optimizer);
+    }
+    mu_fenv_leave(environment);
+    return status;
 }
 
 muonium_status muonium_step_at(muonium_optimizer *optimizer, void *const *data, void *const *grads,

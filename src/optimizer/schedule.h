@@ -78,9 +78,29 @@ void mu_schedule_use(mu_schedule *schedule, const mu_class *of);
 /* Floats that a matrix takes in `directions`. */
 size_t mu_direction_size(size_t rows, size_t cols);
 
+/* A value that is not finite, or would not be after a step. */
+typedef struct mu_bad_value {
+    const char *what; /* "grad", "momentum" or "direction"; NULL: there is none */
+    float value;
+    size_t index; /* in the order of the state */
+} mu_bad_value;
+
+/* Gradients below 2^MU_MODERATE_EXPONENT in every step add up to no momentum that overflows. */
+enum { MU_MODERATE_EXPONENT = 64 };
+
+/* step.c: the first bad value of a run of elements: of the gradient, of the momentum that would
+ * follow from it, or of its direction. *moderate: whether all of that momentum is below
+ * 2^MU_MODERATE_EXPONENT. Changes nothing. */
+MU_SHARED mu_bad_value mu_examine(const mu_schedule *schedule, const mu_parameter *parameter,
+                                  size_t first, size_t count, bool *moderate);
+
 /* step.c: all of a step that can fail, which changes nothing; and all the rest, which cannot. */
-MU_SHARED muonium_status mu_step_prepare(muonium_optimizer *optimizer);
+muonium_status mu_step_prepare(muonium_optimizer *optimizer);
 MU_SHARED void mu_step_commit(muonium_optimizer *optimizer);
+
+/* places.c: mu_step_prepare with everything at new places, as in muonium_step_at. */
+MU_SHARED muonium_status mu_step_prepare_at(muonium_optimizer *optimizer, void *const *data,
+                                            void *const *grads, size_t count);
 
 /* muon.c: how the momentum of a parameter moves in the step that brings it to `steps`. */
 mu_momentum_step mu_momentum_of(const mu_parameter *parameter, uint64_t steps);

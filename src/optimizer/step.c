@@ -10,37 +10,24 @@
 
 /* ---- what is not finite, or would not be ---- */
 
-/* Gradients that were below this in every step add up to no momentum that overflows. */
-enum { MODERATE_EXPONENT = 64 };
-
-/* A value of a piece that is not finite, and where. */
-typedef struct bad_value {
-    const char *what; /* NULL: there is none */
-    float value;
-    size_t index; /* in the order of the state */
-} bad_value;
-
-static bad_value first_bad(const char *what, const float *values, size_t count, size_t first)
+static mu_bad_value first_bad(const char *what, const float *values, size_t count, size_t first)
 {
     for (size_t i = 0; i < count; i++) {
         if (!isfinite(values[i])) {
-            return (bad_value){what, values[i], first + i};
+            return (mu_bad_value){what, values[i], first + i};
         }
     }
-    return (bad_value){0};
+    return (mu_bad_value){0};
 }
 
-/* The first value of a run of elements that is not finite: of the gradient, of the momentum
- * that would follow from it, or of its direction. *moderate: whether all of that momentum is
- * below 2^MODERATE_EXPONENT. Changes nothing. */
-static bad_value examine(const mu_schedule *schedule, const mu_parameter *p, size_t first,
-                         size_t count, bool *moderate)
+mu_bad_value mu_examine(const mu_schedule *schedule, const mu_parameter *p, size_t first,
+                        size_t count, bool *moderate)
 {
     const mu_elementwise *elementwise = schedule->elementwise;
     float g_buffer[MU_PIECE], m[MU_PIECE], d[MU_PIECE];
     mu_momentum_step step = mu_momentum_of(p, p->steps + 1);
     bool bf16 = p->muon && p->group->options.state_dtype == MUONIUM_BF16;
-    bad_value bad = {0};
+    mu_bad_value bad = {0};
     *moderate = true;
     for (size_t done = 0; done < count && !bad.what;) {
         mu_offset start = {0, 0, 0};
@@ -58,8 +45,8 @@ static bad_value examine(const mu_schedule *schedule, const mu_parameter *p, siz
                 schedule->kernel->row_round(m, piece.count, MUONIUM_BF16);
                 elementwise->direction(&step, g, m, d, piece.count);
             }
-            *moderate =
-                *moderate && elementwise->all_below(m, MUONIUM_F32, MODERATE_EXPONENT, piece.count);
+            *moderate = *moderate &&
+                        elementwise->all_below(m, MUONIUM_F32, MU_MODERATE_EXPONENT, piece.count);
             bad = first_bad("momentum", m, piece.count, at);
             bad = bad.what ? bad : first_bad("direction", d, piece.count, at);
         }
@@ -92,11 +79,11 @@ static void check_chunk(void *context, size_t index, unsigned lane)
             g = mu_load_grad(schedule, p, &piece, buffer);
             dtype = MUONIUM_F32;
         }
-        moderate = schedule->elementwise->all_below(g, dtype, MODERATE_EXPONENT, piece.count);
+        moderate = schedule->elementwise->all_below(g, dtype, MU_MODERATE_EXPONENT, piece.count);
         done += piece.count;
     }
     if (!moderate) {
-        bad_value bad = examine(schedule, p, chunk->first, chunk->count, &moderate);
+        mu_bad_value bad = mu_examine(schedule, p, chunk->first, chunk->count, &moderate);
         schedule->unsound[index] = bad.what != NULL;
         schedule->moderate[index] = moderate;
     }
@@ -106,7 +93,7 @@ static muonium_status report_bad(const mu_schedule *schedule, const mu_parameter
 {
     const muonium_tensor *t = &p->tensor;
     bool moderate;
-    bad_value bad = examine(schedule, p, 0, p->elements, &moderate);
+    mu_bad_value bad = mu_examine(schedule, p, 0, p->elements, &moderate);
     if (!bad.what) {
         return mu_fail(MUONIUM_NON_FINITE, "grad of %s changed while it was being read", p->name);
     }
@@ -216,7 +203,8 @@ void mu_step_commit(muonium_optimizer *optimizer)
     optimizer->counters.steps++;
 }
 
-muonium_status mu_step(muonium_optimizer *optimizer)
+/* Within a call that has marked the optimizer. */
+static muonium_status step(muonium_optimizer *optimizer)
 {
     mu_fenv environment = mu_fenv_enter();
     muonium_status status = mu_step_prepare(optimizer);
@@ -230,7 +218,7 @@ muonium_status mu_step(muonium_optimizer *optimizer)
 muonium_status muonium_step(muonium_optimizer *optimizer)
 {
     muonium_status status = mu_enter_alone(optimizer, __func__);
-    return status == MUONIUM_OK ? mu_leave(optimizer, mu_step(optimizer)) : status;
+    return status == MUONIUM_OK ? mu_leave(optimizer, step(optimizer)) : status;
 }
 
 muonium_status muonium_step_with(muonium_optimizer *optimizer, double (*loss)(void *context),
@@ -251,7 +239,7 @@ muonium_status muonium_step_with(muonium_optimizer *optimizer, double (*loss)(vo
     status = mu_enter(optimizer, __func__);
     atomic_store(&optimizer->in_loss, false);
     if (status == MUONIUM_OK) {
-        status = mu_leave(optimizer, mu_step(optimizer));
+        status = mu_leave(optimizer, step(optimizer));
     }
     if (status == MUONIUM_OK && value) {
         *value = found;

@@ -11,74 +11,7 @@
 
 static int rank, ranks, failures;
 
-/* ---- bytes, counted where MPI is called ---- */
-
-static uint64_t gradient_bytes, update_bytes, sent_bytes;
-static bool small_only; /* no call may be given more than a small chunk */
-
-int MPI_Ialltoallv(const void *send, const int *send_counts, const int *send_at,
-                   MPI_Datatype send_type, void *receive, const int *receive_counts,
-                   const int *receive_at, MPI_Datatype receive_type, MPI_Comm comm,
-                   MPI_Request *request)
-{
-    int sum = 0, size, me;
-    PMPI_Comm_size(comm, &size);
-    PMPI_Comm_rank(comm, &me);
-    for (int r = 0; r < size; r++) {
-        gradient_bytes += r != me ? (uint64_t)send_counts[r] : 0;
-        sum += receive_counts[r];
-    }
-    if (small_only && sum > 4096) {
-        fprintf(stderr, "rank %d: %d bytes at once\n", rank, sum);
-        failures++;
-    }
-    return PMPI_Ialltoallv(send, send_counts, send_at, send_type, receive, receive_counts,
-                           receive_at, receive_type, comm, request);
-}
-
-int MPI_Iallgatherv(const void *send, int send_count, MPI_Datatype send_type, void *receive,
-                    const int *receive_counts, const int *receive_at, MPI_Datatype receive_type,
-                    MPI_Comm comm, MPI_Request *request)
-{
-    int size, me;
-    PMPI_Comm_size(comm, &size);
-    PMPI_Comm_rank(comm, &me);
-    for (int r = 0; r < size && send != MPI_IN_PLACE; r++) { /* in place: findings */
-        update_bytes += r != me ? (uint64_t)receive_counts[r] : 0;
-    }
-    return PMPI_Iallgatherv(send, send_count, send_type, receive, receive_counts, receive_at,
-                            receive_type, comm, request);
-}
-
-int MPI_Isend(const void *data, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm,
-              MPI_Request *request)
-{
-    sent_bytes += (uint64_t)count; /* of bytes, wherever it matters */
-    return PMPI_Isend(data, count, type, to, tag, comm, request);
-}
-
-/* ---- memory, which can be counted and can fail ---- */
-
-static long fail_after = -1; /* so many allocations; -1: never */
-static size_t allocated;     /* bytes, in all */
-
-static void *allocate(void *context, size_t bytes, size_t alignment)
-{
-    void *memory = NULL;
-    (void)context;
-    if (fail_after == 0) {
-        return NULL; /* and from then on */
-    }
-    fail_after -= fail_after > 0;
-    allocated += bytes;
-    return posix_memalign(&memory, alignment, bytes) == 0 ? memory : NULL;
-}
-
-static void release(void *context, void *memory)
-{
-    (void)context;
-    free(memory);
-}
+#include "interposed.h"
 
 /* ---- checks ---- */
 
@@ -340,6 +273,64 @@ static void case_nonfinite(void)
     muonium_mpi_destroy(dist);
     model_free(&m);
     model_free(&before);
+}
+
+/* Momentum that overflows in the third step, in a matrix of one of the ranks: all fail or skip
+ * it alike, as one process does. */
+enum { SIDE = 32 };
+
+typedef struct pair {
+    muonium_optimizer *optimizer;
+    float data[2][SIDE * SIDE], grads[2][SIDE * SIDE];
+} pair;
+
+static void pair_make(pair *p, muonium_nonfinite policy, bool description)
+{
+    muonium_options options;
+    memset(p, 0, sizeof *p);
+    CHECK_OK(muonium_options_init(&options, NULL));
+    options.momentum_form = MUONIUM_MOMENTUM_SUM;
+    options.momentum = 0.9;
+    options.nonfinite = policy;
+    CHECK_OK(description ? muonium_create_description(&options, &p->optimizer)
+                         : muonium_create(&options, &p->optimizer));
+    for (size_t k = 0; k < 2; k++) {
+        for (size_t i = 0; i < SIDE * SIDE; i++) {
+            p->grads[k][i] = k == 1 && i == 57 ? 1e38f : (float)((i * 7 + k) % 13) - 6;
+        }
+        muonium_tensor tensor = {.name = k ? "large" : "small",
+                                 .ndim = 2,
+                                 .shape = {SIDE, SIDE},
+                                 .data = p->data[k],
+                                 .grad = p->grads[k]};
+        CHECK_OK(muonium_add(p->optimizer, &tensor, NULL));
+    }
+}
+
+static void case_overflow(void)
+{
+    static pair all, alone;
+    for (int policy = MUONIUM_NONFINITE_ERROR; policy <= MUONIUM_NONFINITE_SKIP; policy++) {
+        pair_make(&all, (muonium_nonfinite)policy, true);
+        pair_make(&alone, (muonium_nonfinite)policy, false);
+        muonium_mpi *dist = NULL;
+        CHECK_OK(muonium_mpi_create(MPI_COMM_WORLD, all.optimizer, NULL, &dist));
+        for (int step = 1; step <= 4; step++) {
+            if (step == 3 && policy == MUONIUM_NONFINITE_ERROR) {
+                check_refused(muonium_mpi_step(dist), MUONIUM_NON_FINITE, "momentum of large");
+                CHECK(strstr(muonium_last_error(), "(1, 25)"), "%s", muonium_last_error());
+                CHECK(muonium_step(alone.optimizer) == MUONIUM_NON_FINITE, "alone it went on");
+            } else {
+                CHECK_OK(muonium_mpi_step(dist));
+                CHECK_OK(muonium_step(alone.optimizer));
+            }
+            all.grads[1][57] = alone.grads[1][57] = step < 3 ? 1e38f : -1e38f;
+            CHECK(memcmp(all.data, alone.data, sizeof all.data) == 0, "step %d differs", step);
+        }
+        muonium_mpi_destroy(dist);
+        muonium_destroy(all.optimizer);
+        muonium_destroy(alone.optimizer);
+    }
 }
 
 /* ---- what differs between ranks ---- */
@@ -709,6 +700,8 @@ static void run(const char *name, const char *path)
         case_bytes();
     } else if (strcmp(name, "nonfinite") == 0) {
         case_nonfinite();
+    } else if (strcmp(name, "overflow") == 0) {
+        case_overflow();
     } else if (strcmp(name, "mismatch") == 0) {
         case_mismatch();
     } else if (strcmp(name, "misuse") == 0) {
