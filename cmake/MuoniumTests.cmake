@@ -100,6 +100,19 @@ muonium_add_test(faults c $<TARGET_FILE:faults> ${fault_options})
 set_tests_properties(faults PROPERTIES TIMEOUT 600) # a minute where nothing else runs
 muonium_add_test(faults-self-check c $<TARGET_FILE:faults> --self-check)
 
+# The soak test: the full 200,000 steps where nothing slows them down.
+add_executable(soak tests/soak.c $<TARGET_OBJECTS:muonium-test>)
+set_target_properties(soak PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+target_include_directories(soak PRIVATE include src tests)
+target_include_directories(soak SYSTEM PRIVATE ${LAPACKE_INCLUDE_DIR})
+target_link_libraries(soak PRIVATE muonium-flags muonium-static PkgConfig::CMOCKA
+    ${LAPACKE_LIBRARY} ${LAPACK_LIBRARY} ${BLAS_LIBRARY} Threads::Threads m)
+set(soak_steps 200000)
+if(MUONIUM_SANITIZE OR MUONIUM_COVERAGE)
+    set(soak_steps 10000)
+endif()
+muonium_add_test(soak c $<TARGET_FILE:soak> ${soak_steps} 600)
+
 # ---- MPI: the same programs against both implementations, run by test_mpi.py ----
 
 if(MUONIUM_MPI AND NOT MUONIUM_SANITIZE)
