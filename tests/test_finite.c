@@ -86,7 +86,7 @@ static double longest_row(const float *y, size_t rows, size_t cols)
 }
 
 /* No preset takes a singular value in [0, 1] beyond 2, and the library promises rows no
- * longer than twice that. */
+ * longer than 1.1 times that. */
 static void try_inputs(tally *all, const muonium_plan_options *options, const inputs *in)
 {
     muonium_certificate certificates[MOST];
@@ -96,7 +96,7 @@ static void try_inputs(tally *all, const muonium_plan_options *options, const in
     for (size_t b = 0; b < in->shape.batch; b++) {
         const float *result = in->y + b * in->shape.rows * in->shape.cols;
         double longest = longest_row(result, in->shape.rows, in->shape.cols);
-        if (!(longest <= 4) || certificates[b].outcome != MUONIUM_ORTHOGONALIZED) {
+        if (!(longest <= 1.1 * 2) || certificates[b].outcome != MUONIUM_ORTHOGONALIZED) {
             fail_msg("%s, %d iterations, %s, %s, %zu x %zu, %s, safety factor %g: outcome %d, a "
                      "row of length %g",
                      options->coefficients ? options->coefficients : "generated", options->steps,
@@ -110,13 +110,20 @@ static void try_inputs(tally *all, const muonium_plan_options *options, const in
     }
 }
 
+static const size_t shapes[][2] = {{8, 8}, {12, 31}, {37, 20}};
+enum { SHAPES = sizeof shapes / sizeof shapes[0] };
+
+static void try_shape(tally *all, const muonium_plan_options *options, size_t s, test_rng *rng)
+{
+    inputs in = draw_inputs(rng, shapes[s][0], shapes[s][1]);
+    try_inputs(all, options, &in);
+    free_inputs(&in);
+}
+
 static void try_shapes(tally *all, const muonium_plan_options *options, test_rng *rng)
 {
-    static const size_t shapes[][2] = {{8, 8}, {12, 31}, {37, 20}};
-    for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++) {
-        inputs in = draw_inputs(rng, shapes[s][0], shapes[s][1]);
-        try_inputs(all, options, &in);
-        free_inputs(&in);
+    for (size_t s = 0; s < SHAPES; s++) {
+        try_shape(all, options, s, rng);
     }
 }
 
@@ -135,19 +142,25 @@ static muonium_plan_options options_for(int preset, int steps, muonium_dtype pre
     return options;
 }
 
+/* Every preset, precision, form and number of iterations, each on one of the shapes. */
 static void presets_give_finite_results(void **state)
 {
-    static const int steps[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 16, 24, 40, MUONIUM_MAX_STEPS};
+#ifdef TEST_SANITIZED
+    const int stride = 9;
+#else
+    const int stride = 1;
+#endif
     test_rng rng = test_rng_start("finite");
     tally all = {0};
+    size_t turn = 0;
     (void)state;
     for (int preset = -1; preset < 0 || muonium_preset_name(preset); preset++) {
         for (int precision = MUONIUM_F32; precision <= MUONIUM_F16; precision++) {
-            for (int form = MUONIUM_FORM_STANDARD; form <= MUONIUM_FORM_GRAM; form++) {
-                for (size_t s = 0; s < sizeof steps / sizeof steps[0]; s++) {
+            for (int form = MUONIUM_FORM_AUTO; form <= MUONIUM_FORM_GRAM; form++) {
+                for (int steps = 1; steps <= MUONIUM_MAX_STEPS; steps += stride, turn++) {
                     muonium_plan_options options =
-                        options_for(preset, steps[s], (muonium_dtype)precision, (muonium_form)form);
-                    try_shapes(&all, &options, &rng);
+                        options_for(preset, steps, (muonium_dtype)precision, (muonium_form)form);
+                    try_shape(&all, &options, turn % SHAPES, &rng);
                 }
             }
         }
@@ -155,21 +168,6 @@ static void presets_give_finite_results(void **state)
     fprintf(stderr, "%zu orthogonalisations, %zu rescued, longest row %g\n", all.runs, all.rescued,
             all.longest);
     assert_true(all.rescued > 0);
-}
-
-static void every_number_of_iterations_gives_finite_results(void **state)
-{
-    test_rng rng = test_rng_start("finite iterations");
-    tally all = {0};
-    (void)state;
-    for (int steps = 1; steps <= MUONIUM_MAX_STEPS; steps++) {
-        for (int precision = MUONIUM_F32; precision <= MUONIUM_F16; precision++) {
-            muonium_plan_options options =
-                options_for(-1, steps, (muonium_dtype)precision, MUONIUM_FORM_AUTO);
-            try_shapes(&all, &options, &rng);
-        }
-    }
-    assert_true(all.runs >= 10000);
 }
 
 static void direct_sets_give_finite_results(void **state)
@@ -587,7 +585,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(presets_give_finite_results),
-        cmocka_unit_test(every_number_of_iterations_gives_finite_results),
         cmocka_unit_test(direct_sets_give_finite_results),
         cmocka_unit_test(small_safety_factors_give_finite_results),
         cmocka_unit_test(rescues_work_in_place),

@@ -166,8 +166,8 @@ static muonium_status bound_result(muonium_plan *plan)
         plan->edge[t] = mu_stable_edge(table, t, steps);
     }
     /* Up to the stable edge singular values end below 2, and no row is longer than the
-     * largest of them. As much again is for rounding in half precision. */
-    plan->limit = 2 * fmax(2, reach);
+     * largest of them. A tenth is for rounding in half precision. */
+    plan->limit = 1.1 * fmax(2, reach);
     return MUONIUM_OK;
 }
 
