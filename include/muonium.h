@@ -961,7 +961,7 @@ MUONIUM_API muonium_status muonium_save_prepare(const muonium_optimizer *optimiz
  * changes, so any failure leaves it as it was; that takes memory for the state a second
  * time. Checked are all checksums, shapes, routes, counts of steps (at most 2^53) and
  * values: NaN and infinity are MUONIUM_NON_FINITE unless the parameter's policy is
- * MUONIUM_NONFINITE_PROPAGATE (an infinite second moment, which huge gradients make, is
+ * MUONIUM_NONFINITE_PROPAGATE (an infinite second moment, which version 0.1 could leave, is
  * allowed); a mean of squares is not negative. Momentum is converted
  * between the sum convention and the others by the factor 1 - mu of the save, and
  * between f32 and bf16. */
