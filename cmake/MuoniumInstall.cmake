@@ -128,7 +128,16 @@ if(muonium_with_mpi)
     install(EXPORT muonium-mpi-targets NAMESPACE muonium:: DESTINATION ${package_dir})
 endif()
 
-# pip: the library alone, inside the package. A wheel holds no symbolic links.
+# pip: the library inside the package, and the command among the environment's programs. A wheel
+# holds no symbolic links.
 install(FILES $<TARGET_FILE:muonium-shared> DESTINATION muonium
     RENAME ${CMAKE_SHARED_LIBRARY_PREFIX}muonium${CMAKE_SHARED_LIBRARY_SUFFIX}
     COMPONENT python EXCLUDE_FROM_ALL)
+if(TARGET muonium-command)
+    set(python_scripts bin)
+    if(SKBUILD_SCRIPTS_DIR)
+        set(python_scripts ${SKBUILD_SCRIPTS_DIR})
+    endif()
+    install(PROGRAMS $<TARGET_FILE:muonium-command> DESTINATION ${python_scripts}
+        COMPONENT python EXCLUDE_FROM_ALL)
+endif()

@@ -7,7 +7,7 @@ from typing import Any, Dict, List, NamedTuple, Optional
 
 from . import _library
 from ._arrays import Array
-from ._library import FORMS, MAX_DIMS, Tensor, c_text, library
+from ._library import FORMS, MAX_DIMS, Sink, Tensor, c_text, library, shown
 from ._options import tensor_options
 
 
@@ -61,7 +61,7 @@ class Handle:
             group: Optional[ctypes.c_void_p] = None, grad_strides: Optional[tuple] = None) -> int:
         """Add a parameter with the options that concern it; its number."""
         if len(data.shape) > MAX_DIMS:
-            raise ValueError(f"{name or 'a parameter'} has {len(data.shape)} dimensions: at most "
+            raise ValueError(f"{shown(name or 'a parameter')} has {len(data.shape)} dimensions: at most "
                              f"{MAX_DIMS}")
         tensor = Tensor(name=None if name is None else c_text("a name", name), dtype=data.dtype,
                         ndim=len(data.shape), data=data.address, strides=_steps(data.strides),
@@ -110,6 +110,26 @@ class Handle:
 
     def save(self, path: Any) -> None:
         library.muonium_save(self._pointer, c_text("the path", os.fsencode(path)))
+
+    def saved(self) -> bytes:
+        """What save would write."""
+        pieces: List[bytes] = []
+
+        def write(context: Any, data: int, size: int) -> bool:
+            pieces.append(ctypes.string_at(data, size))
+            return True
+
+        library.muonium_save_to(self._pointer, Sink(write), None)
+        return b"".join(pieces)
+
+    def restore(self, saved: bytes) -> None:
+        """Go on from what saved() gave."""
+        reader = ctypes.c_void_p()
+        library.muonium_reader_open_memory(saved, len(saved), reader)
+        try:
+            library.muonium_load_reader(self._pointer, reader, None, None)
+        finally:
+            library.muonium_reader_close(reader)
 
     def load(self, path: Any) -> None:
         library.muonium_load(self._pointer, c_text("the path", os.fsencode(path)))
