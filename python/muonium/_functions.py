@@ -95,6 +95,9 @@ def orthogonalize(x: Any, *, out: _Out, return_certificate: Literal[False] = Fal
 @overload
 def orthogonalize(x: Any, *, out: _Out, return_certificate: Literal[True],
                   **options: Unpack[IterationOptions]) -> Tuple[_Out, _Certificates]: ...
+@overload
+def orthogonalize(x: Any, *, out: Any = None, return_certificate: bool,
+                  **options: Unpack[IterationOptions]) -> Any: ...
 
 
 def orthogonalize(x: Any, *, steps: int = 5, coefficients: Coefficients = None,

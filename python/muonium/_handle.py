@@ -3,7 +3,7 @@
 import array
 import ctypes
 import os
-from typing import Any, Dict, List, NamedTuple, Optional
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional
 
 from . import _library
 from ._arrays import Array
@@ -57,7 +57,7 @@ class Handle:
         library.muonium_add_group(self._pointer, options, group)
         return group
 
-    def add(self, name: Optional[str], data: Array, given: Dict[str, Any],
+    def add(self, name: Optional[str], data: Array, given: Mapping[str, Any],
             group: Optional[ctypes.c_void_p] = None, grad_strides: Optional[tuple] = None) -> int:
         """Add a parameter with the options that concern it; its number."""
         if len(data.shape) > MAX_DIMS:
@@ -114,12 +114,21 @@ class Handle:
     def saved(self) -> bytes:
         """What save would write."""
         pieces: List[bytes] = []
+        errors: List[BaseException] = []
 
         def write(context: Any, data: int, size: int) -> bool:
-            pieces.append(ctypes.string_at(data, size))
-            return True
+            try:
+                pieces.append(ctypes.string_at(data, size))
+            except BaseException as error:  # an interrupt, or no memory: ctypes would drop it
+                errors.append(error)
+            return not errors
 
-        library.muonium_save_to(self._pointer, Sink(write), None)
+        try:
+            library.muonium_save_to(self._pointer, Sink(write), None)
+        except OSError:
+            if errors:
+                raise errors[0] from None
+            raise
         return b"".join(pieces)
 
     def restore(self, saved: bytes) -> None:
