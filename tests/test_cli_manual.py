@@ -74,7 +74,9 @@ def test_page_of_a_command(name):
     description = help_text.split("\n\n", 2)[2].split("\n\nOptions:")[0]
     assert " ".join(description.split()) in text
     example = help_text.split("\nExample:\n")[1]
-    assert " ".join(example.split()) in text
+    assert " ".join(example.split()).replace(" \\ ", " ") in text.replace(" \\ ", " ")
+    narrow = output_of(["mandoc", "-T", "ascii", "-O", "width=80"], input=page)
+    assert [x for x in re.sub(".\b", "", narrow).splitlines() if len(x) > 80] == []
 
 
 def test_overview_page():
