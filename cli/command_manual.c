@@ -92,12 +92,29 @@ static void put_head(FILE *out, const char *name, const char *summary)
     fprintf(out, " \\- %s\n", summary);
 }
 
+/* Commands as they are typed; one that 80 columns cannot hold, of which 11 are margin, goes on
+ * after a backslash. */
 static void put_example(FILE *out, const char *text)
 {
+    enum { LINE = 69, INDENT = 4 };
     fputs(".RS 4\n.EX\n", out);
     while (*text != 0) {
-        const size_t length = strcspn(text, "\n");
-        put_verbatim(out, text, length, true);
+        size_t length = strcspn(text, "\n"), room = LINE;
+        while (length > room) {
+            size_t cut = room - 2; /* for " \" */
+            while (cut > 0 && text[cut] != ' ') {
+                cut--;
+            }
+            if (cut == 0) {
+                break;
+            }
+            put_verbatim(out, text, cut, true);
+            fprintf(out, " \\e\n%*s", INDENT, "");
+            text += cut + 1;
+            length -= cut + 1;
+            room = LINE - INDENT;
+        }
+        put_verbatim(out, text, length, room == LINE);
         fputc('\n', out);
         text += length + (text[length] == '\n');
     }

@@ -12,15 +12,17 @@ if(MUONIUM_MANUAL)
     add_custom_target(muonium-manual ALL)
 endif()
 
-# A public header of the pkg-config package `package`: it is its own manual.
+# A public header of the pkg-config package `package`: it is its own manual. The other arguments
+# are the C files that have the defaults of its options.
 function(muonium_manual_of header package)
+    list(TRANSFORM ARGN PREPEND ${PROJECT_SOURCE_DIR}/ OUTPUT_VARIABLE defaults)
     get_filename_component(name ${header} NAME_WE)
     set(script ${PROJECT_SOURCE_DIR}/tools/make-manual-3)
     set(page ${manual_dir}/man3/${name}.3)
     add_custom_command(OUTPUT ${page}
         COMMAND ${script} ${PROJECT_SOURCE_DIR}/${header} ${package} ${PROJECT_VERSION}
-            ${manual_dir}/man3
-        DEPENDS ${PROJECT_SOURCE_DIR}/${header} ${script}
+            ${manual_dir}/man3 ${defaults}
+        DEPENDS ${PROJECT_SOURCE_DIR}/${header} ${script} ${defaults}
         COMMENT "Making the manual page ${name}(3)" VERBATIM)
     add_custom_target(muonium-manual-${name} DEPENDS ${page})
     add_dependencies(muonium-manual muonium-manual-${name})
@@ -30,7 +32,8 @@ endfunction()
 # sanitized one need not run outside of its tests, nor one for another machine here.
 set(command_manual OFF)
 if(MUONIUM_MANUAL)
-    muonium_manual_of(include/muonium.h muonium)
+    muonium_manual_of(include/muonium.h muonium
+        src/optimizer/options.c src/orthogonalize/plan.c)
     if(muonium_with_mpi)
         muonium_manual_of(include/muonium_mpi.h muonium_mpi)
         muonium_manual_of(include/muonium_mpi_plan.h muonium_mpi)
@@ -128,7 +131,16 @@ if(muonium_with_mpi)
     install(EXPORT muonium-mpi-targets NAMESPACE muonium:: DESTINATION ${package_dir})
 endif()
 
-# pip: the library alone, inside the package. A wheel holds no symbolic links.
+# pip: the library inside the package, and the command among the environment's programs. A wheel
+# holds no symbolic links.
 install(FILES $<TARGET_FILE:muonium-shared> DESTINATION muonium
     RENAME ${CMAKE_SHARED_LIBRARY_PREFIX}muonium${CMAKE_SHARED_LIBRARY_SUFFIX}
     COMPONENT python EXCLUDE_FROM_ALL)
+if(TARGET muonium-command)
+    set(python_scripts bin)
+    if(SKBUILD_SCRIPTS_DIR)
+        set(python_scripts ${SKBUILD_SCRIPTS_DIR})
+    endif()
+    install(PROGRAMS $<TARGET_FILE:muonium-command> DESTINATION ${python_scripts}
+        COMPONENT python EXCLUDE_FROM_ALL)
+endif()

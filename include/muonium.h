@@ -280,6 +280,7 @@ typedef enum muonium_nonfinite {
     MUONIUM_NONFINITE_PROPAGATE = 2 /* this matrix' output is filled with NaN */
 } muonium_nonfinite;
 
+/* The options of a plan, or of one orthogonalisation. */
 typedef struct muonium_plan_options {
     size_t struct_size; /* set by muonium_plan_options_init */
     int steps;          /* 1 to MUONIUM_MAX_STEPS; default 5 */
@@ -465,6 +466,7 @@ typedef enum muonium_layout {
  * library. It can be shown on a terminal, as a message of muonium_last_error can. */
 typedef void muonium_log(void *context, const char *line);
 
+/* The options of an optimizer, or of one of its groups. */
 typedef struct muonium_options {
     size_t struct_size; /* set by muonium_options_init */
 
@@ -579,6 +581,7 @@ typedef struct muonium_tensor {
     muonium_route route; /* goes before the group's */
 } muonium_tensor;
 
+/* An optimizer: parameters in groups, their options and their state. */
 typedef struct muonium_optimizer muonium_optimizer;
 
 /* A group of parameters with their own options; belongs to its optimizer. */
@@ -615,6 +618,7 @@ MUONIUM_API muonium_status muonium_add_group(muonium_optimizer *optimizer,
 MUONIUM_API muonium_status muonium_add(muonium_optimizer *optimizer, const muonium_tensor *tensor,
                                        muonium_group *group);
 
+/* How many parameters were added. */
 MUONIUM_API size_t muonium_parameter_count(const muonium_optimizer *optimizer);
 
 /* The number of a parameter by name; fails, naming it, if there is none. */
@@ -695,7 +699,7 @@ typedef struct muonium_qk {
     double threshold;        /* 100 is usual */
 } muonium_qk;
 
-/* *clipped, if not NULL, gets the number of heads that were scaled. */
+/* Scale the heads that need it; *clipped, if not NULL, gets how many did. */
 MUONIUM_API muonium_status muonium_qk_clip(muonium_optimizer *optimizer, const muonium_qk *heads,
                                            size_t *clipped);
 
@@ -720,6 +724,7 @@ typedef struct muonium_parameter_report {
     uint64_t steps;     /* taken by this parameter */
 } muonium_parameter_report;
 
+/* Report on the parameter of that number. */
 MUONIUM_API muonium_status muonium_report(const muonium_optimizer *optimizer, size_t parameter,
                                           muonium_parameter_report *report);
 
@@ -736,6 +741,7 @@ typedef struct muonium_counters {
     double flops;         /* of all orthogonalisations of a step */
 } muonium_counters;
 
+/* Count what the optimizer holds and what its steps have done. */
 MUONIUM_API muonium_status muonium_count(const muonium_optimizer *optimizer,
                                          muonium_counters *counters);
 
@@ -863,6 +869,7 @@ MUONIUM_API muonium_status muonium_reader_read(const muonium_reader *reader,
  * bytes. Used by one thread at a time. */
 typedef struct muonium_writer muonium_writer;
 
+/* Make a writer, with nothing described yet. */
 MUONIUM_API muonium_status muonium_writer_create(muonium_writer **writer);
 
 /* Before the beginning: the next metadata pair, the next tensor. Names, keys

@@ -1,16 +1,18 @@
 """Manual pages and completions: they say what the command says, and shells understand them."""
 
+import ctypes
 import os
 import pathlib
 import pty
 import re
 import select
+import shutil
 import subprocess
 import time
 
 import pytest
 
-from muonium_command import run
+from muonium_command import BUILD, run
 
 SOURCE = pathlib.Path(__file__).resolve().parent.parent
 COMMANDS = re.findall(r"^  ([\w-]+)  ", run("--help")[0], re.M)
@@ -72,7 +74,9 @@ def test_page_of_a_command(name):
     description = help_text.split("\n\n", 2)[2].split("\n\nOptions:")[0]
     assert " ".join(description.split()) in text
     example = help_text.split("\nExample:\n")[1]
-    assert " ".join(example.split()) in text
+    assert " ".join(example.split()).replace(" \\ ", " ") in text.replace(" \\ ", " ")
+    narrow = output_of(["mandoc", "-T", "ascii", "-O", "width=80"], input=page)
+    assert [x for x in re.sub(".\b", "", narrow).splitlines() if len(x) > 80] == []
 
 
 def test_overview_page():
@@ -101,24 +105,127 @@ def test_manual_refusals(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-@pytest.mark.parametrize("header", sorted((SOURCE / "include").glob("*.h")), ids=lambda p: p.name)
-def test_page_of_a_header(tmp_path, header):
-    script = SOURCE / "tools/make-manual-3"
-    output_of([str(script), str(header), "muonium", "1.2.3", str(tmp_path)])
-    page = (tmp_path / f"{header.stem}.3").read_text()
+HEADERS = sorted((SOURCE / "include").glob("*.h"))
+DEFAULTS = ["src/optimizer/options.c", "src/orthogonalize/plan.c"]
+
+
+@pytest.fixture(scope="module")
+def manual(tmp_path_factory):
+    """The pages of section 3 of all headers, below a directory as man(1) expects it."""
+    place = tmp_path_factory.mktemp("manual")
+    for header in HEADERS:
+        output_of([str(SOURCE / "tools/make-manual-3"), str(header), "muonium", "1.2.3",
+                   str(place / "man3"), *DEFAULTS], cwd=SOURCE)
+    return place
+
+
+def declared_in(header):
+    """The functions that a header declares, and its types."""
+    source = header.read_text()
+    functions = set(re.findall(r"^(?:MUONIUM_API.*?[ *]|static inline .*?[ *]|)(muonium_\w+)\(",
+                               source, re.M))
+    types = set(re.findall(r"^typedef (?:struct|enum) (muonium_\w+)", source, re.M))
+    types |= set(re.findall(r"^typedef \w+ (muonium_\w+)\(", source, re.M))
+    return functions, types
+
+
+def shown(manual, name, *arguments):
+    """The page of a name as a reader of a terminal of 80 columns sees it."""
+    text = output_of(["mandoc", "-T", "ascii", "-O", "width=80", *arguments, f"man3/{name}.3"],
+                     cwd=manual)
+    return re.sub(".\b", "", text)
+
+
+@pytest.mark.parametrize("header", HEADERS, ids=lambda p: p.name)
+def test_page_of_a_header(manual, header):
+    page = (manual / "man3" / f"{header.stem}.3").read_text()
     check_page(page)
     text = rendered(page)
-    source = header.read_text()
-    declared = set(re.findall(r"^(?:MUONIUM_API.*?[ *]|)(muonium_\w+)\(", source, re.M))
-    assert len(declared) > 3
-    for function in declared:
-        assert f"{function}(" in text
-        assert (tmp_path / f"{function}.3").read_text() == f".so man3/{header.stem}.3\n"
+    functions, types = declared_in(header)
+    assert len(functions) > 3
+    for name in functions | types:
+        assert name in text
     assert "MUONIUM_API" not in text
     # What a comment says reaches the reader, wherever it stands.
+    source = header.read_text()
     for comment in re.findall(r"^/\* ((?:(?!\*/).|\n)*)\*/\nMUONIUM_API", source, re.M):
         sentence = " ".join(re.sub(r"\n \* ?", " ", comment).split()).split(". ")[0]
         assert sentence in text
+
+
+@pytest.mark.parametrize("header", HEADERS, ids=lambda p: p.name)
+def test_every_function_and_type_has_a_page(manual, header):
+    functions, types = declared_in(header)
+    for name in sorted((functions | types) - {header.stem}):  # the page of the header has that name
+        page = (manual / "man3" / f"{name}.3").read_text()
+        text = " ".join(shown(manual, name).split())
+        assert re.search(rf"NAME [\w, ]*\b{name}\b[\w, ]* - [\w`]", text), name
+        synopsis = text.split(" SYNOPSIS ")[1].split(" DESCRIPTION ")[0]
+        assert re.search(rf"\b{name}(\(| {name};|;)", synopsis), name
+        assert f"{header.stem}(3)" in text.split(" SEE ALSO ")[1]
+        if not page.startswith(".so "):
+            check_page(page)
+
+
+def test_a_page_shows_its_function(manual):
+    text = " ".join(shown(manual, "muonium_step_at").split())
+    assert "muonium_status muonium_step_at(muonium_optimizer *optimizer, void *const *data," in text
+    assert "data[i] and grads[i] are those of parameter i" in text
+    assert "RETURN VALUE MUONIUM_OK (0), or after an error another value" in text
+    assert "muonium_writer" not in text
+    # Functions that share a comment share a page.
+    assert shown(manual, "muonium_load_from") == shown(manual, "muonium_load")
+    if shutil.which("man"):
+        found = output_of(["man", "-M", str(manual), "muonium_load_from"],
+                          env={**os.environ, "MANWIDTH": "80", "LC_ALL": "C"})
+        assert found.startswith("MUONIUM_LOAD(3)")
+
+
+def test_pages_fit_80_columns(manual):
+    pages = sorted(p.stem for p in (manual / "man3").iterdir())
+    assert len(pages) > 100
+    for name in pages:
+        page = (manual / "man3" / f"{name}.3").read_text()
+        if page.startswith(".so "):
+            continue
+        wide = [line for line in shown(manual, name).splitlines() if len(line) > 80]
+        assert wide == [], name
+        typeset = output_of(["groff", "-man", "-T", "ascii", "-P-cbou", "-rLL=80n"], input=page)
+        assert [line for line in typeset.splitlines() if len(line) > 80] == [], name
+
+
+def defaults_in(text):
+    """The defaults that a page lists, by field."""
+    found = {}
+    for names, values in re.findall(
+            r"^       (?:[\w*() ]+?[ *])(\w+(?:, \w+)*)\)?(?:\[3\])?\n"
+            r"(?:              .*\n)*?              (?:.*\s)?Defaults?:\s+(\S+(?:, \S+)*)\.\n",
+            text, re.M):
+        found.update(zip(names.split(", "), values.split(", ")))
+    return found
+
+
+def test_defaults_are_listed_and_are_those_of_the_library(manual):
+    library = ctypes.CDLL(str(BUILD / "libmuonium.so"))
+    header = (SOURCE / "include/muonium.h").read_text()
+    numbers = {name: int(value) for name, value in
+               re.findall(r"^    (MUONIUM_\w+) = (\d+)", header, re.M)}
+    numbers.update(true=1, false=0, NULL=None)
+    import muonium_library
+
+    ours = muonium_library.Options()
+    assert library.muonium_options_init_sized(ctypes.byref(ours), ctypes.c_size_t(ctypes.sizeof(ours)),
+                                              None) == 0
+    listed = defaults_in(shown(manual, "muonium_options"))
+    fields = [name for name, *_ in ours._fields_ if name != "struct_size"]
+    assert sorted(listed) == sorted(fields)
+    for name, text in listed.items():
+        value = getattr(ours, name)
+        expected = numbers[text] if text in numbers else float(text)
+        assert (not value if expected is None else value == expected), name
+    # And of those whose comments tell them, once.
+    plan = defaults_in(shown(manual, "muonium_plan_options"))
+    assert plan["safety"] == "2e-2" and plan["eps"] == "1e-7" and plan["safety_factor"] == "1"
 
 
 # ---- completion ----

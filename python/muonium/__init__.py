@@ -9,25 +9,36 @@
 
 Errors of the library become exceptions with its message: ValueError, TypeError,
 MemoryError, OSError, ArithmeticError and NonFiniteError. NumPy is needed by
-orthogonalize alone, PyTorch by muonium.torch alone.
+orthogonalize alone, PyTorch by muonium.torch alone: pip install "muonium[numpy]" and
+"muonium[torch]". Without PyTorch hasattr(muonium, "torch") is False.
 """
 
-import importlib
+from typing import TYPE_CHECKING
 
 from ._functions import (Certificate, direct_sets, info, orthogonalize, polar_cubic, polar_express,
                          presets, recipes, route, set_threads, threads)
 from ._handle import Report
-from ._library import LibraryError, NonFiniteError, library
+from ._library import LibraryError, NonFiniteError, library, missing
 from ._optimizer import Optimizer
 
-__version__ = library.muonium_version().decode()
+__version__: str = library.muonium_version().decode()
 
 __all__ = ["Certificate", "LibraryError", "NonFiniteError", "Optimizer", "Report", "direct_sets",
            "info", "orthogonalize", "polar_cubic", "polar_express", "presets", "recipes", "route",
            "set_threads", "threads"]
 
 
-def __getattr__(name):
-    if name == "torch":  # imported when first asked for
-        return importlib.import_module(".torch", __name__)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+if TYPE_CHECKING:
+    from . import torch as torch
+else:  # out of sight of checkers, which would take it for permission to ask for anything
+    def __getattr__(name):
+        if name != "torch":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        import importlib
+
+        try:
+            return importlib.import_module(".torch", __name__)  # when first asked for
+        except Exception as error:  # hasattr expects this kind
+            if isinstance(error, ModuleNotFoundError) and error.name == "torch":
+                error = missing("muonium.torch", "PyTorch", "torch")
+            raise AttributeError(f"muonium.torch cannot be imported: {error}") from error

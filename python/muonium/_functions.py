@@ -1,16 +1,24 @@
 """Functions of arrays and of shapes: orthogonalize, polar_express, presets, info, route."""
 
+from __future__ import annotations
+
 import ctypes
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import (TYPE_CHECKING, Any, Dict, List, Mapping, NamedTuple, Optional, Tuple, TypeVar,
+                    Union, overload)
 
 from . import _library
 from ._arrays import F32, Array, array_of, dense_strides, refuse_immutable
 from ._handle import Handle, Report
-from ._library import OUTCOMES, Shape, View, library
-from ._options import make_options, refuse_unknown, set_option, whole
+from ._library import OUTCOMES, Shape, View, library, numpy_for, shown
+from ._options import make_options, refuse_unknown, require_names, set_option, whole
+from ._types import (Coefficients, Dtype, EpsMode, Form, IterationOptions, Literal, Nonfinite,
+                     Normalization, Options, Triple, Unpack)
 
-Triple = Tuple[float, float, float]
-Coefficients = Union[None, str, Triple, Sequence[Triple]]
+if TYPE_CHECKING:
+    import numpy
+    import numpy.typing
+
+_Out = TypeVar("_Out")
 
 
 class Certificate(NamedTuple):
@@ -71,13 +79,34 @@ def _packed(x):
     return numpy.array(x, dtype=x.dtype.newbyteorder("="), order="C")
 
 
+_Certificates = Union["Certificate", List["Certificate"]]
+
+
+@overload
+def orthogonalize(x: Any, *, out: None = None, return_certificate: Literal[False] = False,
+                  **options: Unpack[IterationOptions]) -> numpy.typing.NDArray[Any]: ...
+@overload
+def orthogonalize(x: Any, *, out: None = None, return_certificate: Literal[True],
+                  **options: Unpack[IterationOptions]
+                  ) -> Tuple[numpy.typing.NDArray[Any], _Certificates]: ...
+@overload
+def orthogonalize(x: Any, *, out: _Out, return_certificate: Literal[False] = False,
+                  **options: Unpack[IterationOptions]) -> _Out: ...
+@overload
+def orthogonalize(x: Any, *, out: _Out, return_certificate: Literal[True],
+                  **options: Unpack[IterationOptions]) -> Tuple[_Out, _Certificates]: ...
+@overload
+def orthogonalize(x: Any, *, out: Any = None, return_certificate: bool,
+                  **options: Unpack[IterationOptions]) -> Any: ...
+
+
 def orthogonalize(x: Any, *, steps: int = 5, coefficients: Coefficients = None,
-                  normalize: Optional[str] = None, eps: Optional[float] = None,
-                  eps_mode: Optional[str] = None, safety_factor: float = 1.0,
-                  precision: str = "f32", form: str = "auto",
+                  normalize: Optional[Normalization] = None, eps: Optional[float] = None,
+                  eps_mode: Optional[EpsMode] = None, safety_factor: float = 1.0,
+                  precision: Dtype = "f32", form: Form = "auto",
                   direct_set: Optional[str] = None, lower: Optional[float] = None,
                   safety: Optional[float] = None, cushion: Optional[float] = None,
-                  nonfinite: str = "error", out: Any = None,
+                  nonfinite: Nonfinite = "error", out: Any = None,
                   return_certificate: bool = False, exact_certificate: bool = False) -> Any:
     """The nearest (semi-)orthogonal matrix of x, or of each matrix of a batch.
 
@@ -106,8 +135,7 @@ def orthogonalize(x: Any, *, steps: int = 5, coefficients: Coefficients = None,
     With return_certificate, a pair of the result and a Certificate, or a list of those for
     a batch; with exact_certificate, bounds measured on the result, for one more product.
     """
-    import numpy
-
+    numpy = numpy_for("muonium.orthogonalize")
     if not hasattr(x, "__array_interface__") and not hasattr(x, "__dlpack__"):
         x = numpy.asarray(x)
     if eps is not None and eps_mode is None:
@@ -230,18 +258,20 @@ def threads() -> int:
 # ---- routing ----
 
 
-def route(shapes: Mapping[str, Any], recipe: Optional[str] = None, **options: Any) -> List[Report]:
+def route(shapes: Mapping[str, Any], recipe: Optional[str] = None,
+          **options: Unpack[Options]) -> List[Report]:
     """What parameters of these names and shapes would get, and why: a dry run.
 
     shapes maps names to shapes, or to arrays or tensors, of which only the shape is looked
     at. Options are those of Optimizer.
     """
+    require_names(shapes, "shapes", "shapes or arrays")
     refuse_unknown(options)
     reports = []
     for name, shape in shapes.items():
         # One at a time. Memory that no step touches may be anywhere.
         handle = Handle(make_options(recipe, options), library.muonium_create_description)
-        shape = tuple(whole(f"shape of {name}", size, ctypes.c_size_t)
+        shape = tuple(whole(f"shape of {shown(name)}", size, ctypes.c_size_t)
                       for size in getattr(shape, "shape", shape))
         handle.add(name, Array(4096, F32, shape, dense_strides(shape), None), options)
         reports.append(handle.report(0))

@@ -3,11 +3,11 @@
 import array
 import ctypes
 import os
-from typing import Any, Dict, List, NamedTuple, Optional
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional
 
 from . import _library
 from ._arrays import Array
-from ._library import FORMS, MAX_DIMS, Tensor, c_text, library
+from ._library import FORMS, MAX_DIMS, Sink, Tensor, c_text, library, shown
 from ._options import tensor_options
 
 
@@ -57,11 +57,11 @@ class Handle:
         library.muonium_add_group(self._pointer, options, group)
         return group
 
-    def add(self, name: Optional[str], data: Array, given: Dict[str, Any],
+    def add(self, name: Optional[str], data: Array, given: Mapping[str, Any],
             group: Optional[ctypes.c_void_p] = None, grad_strides: Optional[tuple] = None) -> int:
         """Add a parameter with the options that concern it; its number."""
         if len(data.shape) > MAX_DIMS:
-            raise ValueError(f"{name or 'a parameter'} has {len(data.shape)} dimensions: at most "
+            raise ValueError(f"{shown(name or 'a parameter')} has {len(data.shape)} dimensions: at most "
                              f"{MAX_DIMS}")
         tensor = Tensor(name=None if name is None else c_text("a name", name), dtype=data.dtype,
                         ndim=len(data.shape), data=data.address, strides=_steps(data.strides),
@@ -110,6 +110,35 @@ class Handle:
 
     def save(self, path: Any) -> None:
         library.muonium_save(self._pointer, c_text("the path", os.fsencode(path)))
+
+    def saved(self) -> bytes:
+        """What save would write."""
+        pieces: List[bytes] = []
+        errors: List[BaseException] = []
+
+        def write(context: Any, data: int, size: int) -> bool:
+            try:
+                pieces.append(ctypes.string_at(data, size))
+            except BaseException as error:  # an interrupt, or no memory: ctypes would drop it
+                errors.append(error)
+            return not errors
+
+        try:
+            library.muonium_save_to(self._pointer, Sink(write), None)
+        except OSError:
+            if errors:
+                raise errors[0] from None
+            raise
+        return b"".join(pieces)
+
+    def restore(self, saved: bytes) -> None:
+        """Go on from what saved() gave."""
+        reader = ctypes.c_void_p()
+        library.muonium_reader_open_memory(saved, len(saved), reader)
+        try:
+            library.muonium_load_reader(self._pointer, reader, None, None)
+        finally:
+            library.muonium_reader_close(reader)
 
     def load(self, path: Any) -> None:
         library.muonium_load(self._pointer, c_text("the path", os.fsencode(path)))

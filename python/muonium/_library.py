@@ -23,6 +23,28 @@ class LibraryError(ImportError):
     """The shared library cannot be used: not found, not loadable, or of another version."""
 
 
+def shown(text):
+    """A name or path for a message, with escapes in place of what a terminal would not show."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(text))
+
+
+def missing(what, package, name):
+    """The error for a package that only some functions need."""
+    return ModuleNotFoundError(f"{what} needs {package}, which is not installed: "
+                               f'pip install "muonium[{name}]"', name=name)
+
+
+def numpy_for(what):
+    """NumPy, which `what` needs."""
+    try:
+        import numpy
+    except ModuleNotFoundError as error:
+        if error.name != "numpy":
+            raise
+        raise missing(what, "NumPy", "numpy") from None
+    return numpy
+
+
 EXCEPTIONS = {
     1: ValueError,       # MUONIUM_INVALID
     2: MemoryError,      # MUONIUM_NO_MEMORY
@@ -137,6 +159,7 @@ class State(Structure):
 # ---- functions ----
 
 _optimizer, _group, _out = c_void_p, c_void_p, POINTER(c_void_p)
+Sink = ctypes.CFUNCTYPE(c_bool, c_void_p, c_void_p, c_size_t)  # takes bytes in order
 
 # Those that return a status, which becomes an exception; and the others.
 _FALLIBLE = {
@@ -161,7 +184,10 @@ _FALLIBLE = {
     "state_of": [_optimizer, c_size_t, POINTER(State)],
     "set_state": [_optimizer, c_size_t, POINTER(State)],
     "save": [_optimizer, c_char_p],
+    "save_to": [_optimizer, Sink, c_void_p],
     "load": [_optimizer, c_char_p],
+    "load_reader": [_optimizer, c_void_p, c_void_p, c_void_p],
+    "reader_open_memory": [c_char_p, c_size_t, _out],
 }
 _OTHERS = {
     "version": (c_char_p, []),
@@ -173,6 +199,7 @@ _OTHERS = {
     "recipe_name": (c_char_p, [c_int]),
     "plan_options_init_sized": (None, [c_void_p, c_size_t]),
     "destroy": (None, [_optimizer]),
+    "reader_close": (None, [c_void_p]),
 }
 
 # ---- finding and loading ----
@@ -199,17 +226,17 @@ def _open():
         try:
             return ctypes.CDLL(chosen), chosen
         except OSError as error:
-            raise LibraryError(f"MUONIUM_LIBRARY is {chosen!r}, which cannot be loaded: {error}; "
-                               "set it to the path of libmuonium, or unset it") from error
+            raise LibraryError(f"MUONIUM_LIBRARY is {chosen!r}, which cannot be loaded: "
+                               f"{shown(error)}; set it to the path of libmuonium, or unset it") from error
     looked = []
     for path, what in _candidates():
         if path.is_absolute() and not path.is_file():
-            looked.append(f"  {path} ({what}): no such file")
+            looked.append(f"  {shown(path)} ({what}): no such file")
             continue
         try:
             return ctypes.CDLL(str(path)), str(path)
         except OSError as error:
-            looked.append(f"  {path} ({what}): {error}")
+            looked.append(f"  {shown(path)} ({what}): {shown(error)}")
     raise LibraryError("\n".join([
         "the shared library of Muonium was not found. Looked at:",
         "  the environment variable MUONIUM_LIBRARY: not set", *looked,
@@ -222,7 +249,7 @@ def _require_version(found, path):
     ours, theirs = HEADER_VERSION.split("."), found.split(".")
     kept = 2 if ours[0] == "0" else 1
     if theirs[:kept] != ours[:kept]:
-        raise LibraryError(f"{path} is Muonium {found}; this package needs {HEADER_VERSION} "
+        raise LibraryError(f"{shown(path)} is Muonium {found}; this package needs {HEADER_VERSION} "
                            f"(any {'.'.join(ours[:kept])}.x): install both from one source")
 
 
@@ -238,8 +265,8 @@ def _load():
             function = getattr(loaded, "muonium_" + name)
             function.restype, function.argtypes = result, arguments
     except AttributeError as error:
-        raise LibraryError(f"{path} is not the library that this package was made for: {error}; "
-                           "build both from one source") from error
+        raise LibraryError(f"{shown(path)} is not the library that this package was made for: "
+                           f"{shown(error)}; build both from one source") from error
     return loaded, path
 
 

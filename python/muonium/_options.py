@@ -7,6 +7,7 @@ under their own names.
 import ctypes
 import difflib
 import operator
+from collections.abc import Mapping
 
 from ._library import DTYPES, FORMS, Options, c_text, library, options_of
 
@@ -52,6 +53,27 @@ _TYPES = {name: kind for name, kind, *_ in Options._fields_
           if name not in ("struct_size", "table", "table_rows", "pattern_count", "log",
                           "log_context")}
 KNOWN = {*_TYPES, *ALIASES, *OF_TENSORS, *IMMATERIAL, "betas"}
+
+# Names that other libraries use and that are not understood here, with the one that is meant.
+SYNONYMS = {
+    "learning_rate": "lr", "rate": "lr", "alpha": "lr", "muon_lr": "lr", "max_lr": "lr",
+    "adamw_learning_rate": "adam_lr", "adam_learning_rate": "adam_lr",
+    "wd": "weight_decay", "decay_rate": "weight_decay", "l2": "weight_decay",
+    "adam_wd": "adam_weight_decay", "adamw_wd": "adam_weight_decay",
+    "adamw_weight_decay": "adam_weight_decay",
+    "mu": "momentum", "beta": "momentum", "muon_momentum": "momentum", "nesterov_momentum": "nesterov",
+    "adam_betas": "betas", "adamw_betas": "betas", "beta1": "adam_beta1", "beta2": "adam_beta2",
+    "b1": "adam_beta1", "b2": "adam_beta2", "adam_b1": "adam_beta1", "adam_b2": "adam_beta2",
+    "epsilon": "eps", "adamw_eps": "adam_eps", "adam_epsilon": "adam_eps",
+    "iterations": "steps", "num_steps": "steps", "num_iterations": "steps", "backend_steps": "steps",
+    "newton_schulz_steps": "steps", "ns_iters": "steps", "coeffs": "coefficients",
+    "ns_coeffs": "coefficients", "preset": "coefficients", "norm": "normalization",
+    "dtype": "precision", "ns_dtype": "precision", "momentum_dtype": "state_dtype",
+    "mu_dtype": "state_dtype", "exclude": "patterns", "exclude_patterns": "patterns",
+    "adam_patterns": "patterns", "num_heads": "heads", "n_heads": "heads", "n_head": "heads",
+    "splits": "row_splits", "split": "row_splits", "rms_scale": "scale", "scaling": "scale",
+    "cautious": "decay", "cautious_wd": "decay", "master_weights": "master", "nan": "nonfinite",
+}
 
 
 def choice(name, value):
@@ -138,9 +160,32 @@ def set_option(options, name, value):
 def refuse_unknown(names):
     for name in names:
         if name not in KNOWN:
-            close = difflib.get_close_matches(str(name), KNOWN, 1)
+            meant = SYNONYMS.get(str(name).lower())
+            close = [meant] if meant else difflib.get_close_matches(str(name).lower(), sorted(KNOWN), 1)
             hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(sorted(KNOWN))}"
             raise TypeError(f"unknown option {name!r}: {hint}")
+
+
+def refuse_of_group(parameter, given):
+    """Refuse what cannot be an option of a single parameter."""
+    refuse_unknown(given)
+    for name in given:
+        if name not in OF_TENSORS and name not in ("route", "conv_mode"):
+            raise ValueError(f"each gives {parameter!r} the option {name!r}, which is one of the "
+                             f"whole optimizer: of a parameter are {', '.join(sorted(OF_TENSORS))}")
+
+
+def require_names(given, what, of):
+    """Refuse what has no names, which decide with the shapes who gets Muon."""
+    if isinstance(given, Mapping):
+        return
+    if hasattr(given, "named_parameters"):
+        raise TypeError(f"{what} is a module of PyTorch: use muonium.torch.Muon, or a dict, "
+                        "dict(model.named_parameters())")
+    raise TypeError(f"{what} is of type {type(given).__name__}: use a dict of names to {of}, as "
+                    '{"mlp.w": w, "mlp.b": b}. The names tell embeddings, heads and norms, which '
+                    "go to AdamW, from the matrices between them; dict(pairs) makes one of "
+                    "(name, array) pairs")
 
 
 def make_options(recipe, given):
