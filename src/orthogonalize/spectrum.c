@@ -86,6 +86,19 @@ static void add_to_basis(const mu_iteration *it, int j, const double *w, double 
     }
 }
 
+/* Subtract from w its projection on the first `size` basis vectors. */
+static void leave_basis(const mu_iteration *it, int size, double *w)
+{
+    size_t m = it->plan->m;
+    for (int k = 0; k < size; k++) {
+        const double *v = basis_at(it, k);
+        double along = dot(w, v, m);
+        for (size_t i = 0; i < m; i++) {
+            w[i] -= along * v[i];
+        }
+    }
+}
+
 static tridiagonal iterate(const mu_iteration *it)
 {
     size_t m = it->plan->m;
@@ -102,13 +115,9 @@ static tridiagonal iterate(const mu_iteration *it)
         multiply(it, basis_at(it, j), product, w);
         double before = sqrt(dot(w, w, m));
         t.alpha[j] = dot(w, basis_at(it, j), m);
-        for (int k = j; k >= 0; k--) {
-            const double *v = basis_at(it, k);
-            double along = dot(w, v, m);
-            for (size_t i = 0; i < m; i++) {
-                w[i] -= along * v[i];
-            }
-        }
+        /* Twice: where little of w is left, the first pass leaves it far from orthogonal. */
+        leave_basis(it, t.size, w);
+        leave_basis(it, t.size, w);
         t.beta[j] = sqrt(dot(w, w, m));
         if (t.beta[j] <= 64 * DBL_EPSILON * before) {
             break; /* the basis spans an invariant space */
