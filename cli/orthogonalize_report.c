@@ -44,6 +44,17 @@ static void format_index(const npy_array *array, size_t matrix, char *text, size
     }
 }
 
+/* "0.878 to 1.12", or "within 2e-06 of 1" where all of these would be 1. */
+static void print_range(double low, double high)
+{
+    double off = fmax(fabs(low - 1), fabs(high - 1));
+    if (off < 0.01) {
+        printf("within %.2g of 1", off);
+    } else {
+        printf("%.3f to %.3f", low, high);
+    }
+}
+
 static void print_plan(const muonium_plan_info *plan)
 {
     printf("plan: %s form, ", choices_form[plan->form]);
@@ -57,18 +68,18 @@ static void print_plan(const muonium_plan_info *plan)
     }
     unit_text flops = units_flops(plan->flops), workspace = units_bytes(plan->workspace);
     printf(", %s per matrix, workspace %s\n", flops.text, workspace.text);
+    printf("expected singular values: ");
+    print_range(fmax(1 - plan->band, 0), 1 + plan->band);
+    printf(", from those of the input that are at least 0.001 of its divisor\n");
 }
 
-static void print_certificate(const muonium_plan_info *plan, const char *index,
-                              const muonium_certificate *c)
+static void print_certificate(const char *index, const muonium_certificate *c)
 {
     printf("certificate%s%s: %s", *index != 0 ? " " : "", index, outcome_name(c->outcome));
     if (c->outcome == MUONIUM_ORTHOGONALIZED) {
-        printf(
-            plan->direct_set
-                ? ", divided by %.6g, |I - Y Y^T| at least %.3g and at most %.3g"
-                : ", divided by %.6g, |I - X X^T| %.3g before the last step and at most %.3g after",
-            c->divisor, c->deviation, c->bound);
+        printf(", divided by %.6g, measured singular values ", c->divisor);
+        print_range(c->sigma_min, c->sigma_max);
+        printf(", |Y Y^T - I| = %.3g", c->orthogonality_error);
         if (c->rescued > 0) {
             printf(", rescued %d time%s", c->rescued, c->rescued == 1 ? "" : "s");
         }
@@ -107,7 +118,7 @@ static void print_summary(const orthogonalize_report *report)
         char index[256];
         format_index(report->array, worst, index, sizeof index);
         printf("the worst is\n");
-        print_certificate(report->plan, index, &report->certificates[worst]);
+        print_certificate(index, &report->certificates[worst]);
     }
 }
 
@@ -120,7 +131,7 @@ void orthogonalize_report_print_result(const orthogonalize_report *report)
         for (size_t i = 0; i < report->shape.batch; i++) {
             char index[256];
             format_index(report->array, i, index, sizeof index);
-            print_certificate(report->plan, index, &report->certificates[i]);
+            print_certificate(index, &report->certificates[i]);
         }
     }
 }
@@ -173,6 +184,9 @@ static void write_certificate(json *writer, const npy_array *array, size_t matri
     json_number(writer, "divisor", c->divisor);
     json_number(writer, "deviation", c->deviation);
     json_number(writer, "bound", c->bound);
+    json_number(writer, "orthogonality_error", c->orthogonality_error);
+    json_number(writer, "sigma_min", c->sigma_min);
+    json_number(writer, "sigma_max", c->sigma_max);
     json_object_end(writer);
 }
 

@@ -310,8 +310,9 @@ typedef struct muonium_plan_options {
     const char *direct_set;      /* NULL: "P12" for MUONIUM_FORM_DIRECT, the fastest for AUTO */
     muonium_nonfinite nonfinite; /* MUONIUM_NONFINITE_ERROR */
 
-    /* One more product, Y Y^T: then `bound` of the certificate is measured on the result
-     * itself (and so is `deviation` in the direct form). Default false. */
+    /* Compute one more product, Y Y^T of the result Y, and 24 products of it with vectors.
+     * Then the certificate has orthogonality_error, sigma_min and sigma_max, and `bound` (in
+     * the direct form `deviation` too) equals orthogonality_error. Default false. */
     bool exact_certificate;
 } muonium_plan_options;
 
@@ -342,6 +343,22 @@ typedef struct muonium_certificate {
                          ||I - Y Y^T||_F, from the trace of Y Y^T alone */
     double bound;     /* what follows for the result: an upper bound on ||I - Y Y^T||_F, up to
                          rounding, for the m x n result Y, m <= n */
+
+    /* Measured on Y, before it is rounded to the type of `out`, if exact_certificate is set;
+     * else NaN. Of a zero result they are known: sqrt(m), 0 and 0.
+     *   orthogonality_error   ||I - Y Y^T||_F, up to the rounding of Y Y^T in f32 (f64 for
+     *                         precision MUONIUM_F64). Every singular value s of Y has
+     *                         |s^2 - 1| <= this: a proof, though a coarse one.
+     *   sigma_min, sigma_max  the range of the singular values, by at most 24 Lanczos
+     *                         iterations: an estimate from within. Y has singular values at
+     *                         least this small and this large, up to rounding. With m <= 24
+     *                         they are the ends of the range; otherwise the range is a few
+     *                         per cent wider at most, as a rule: one value far from all
+     *                         others is found, many close to an end hide the last of them.
+     *                         Below 1e-3 (f64: 1e-7) sigma_min is rounding. */
+    double orthogonality_error;
+    double sigma_min;
+    double sigma_max;
 } muonium_certificate;
 
 /* A plan holds all that depends on shape and options alone. It is immutable:

@@ -106,7 +106,8 @@ class Counters(ctypes.Structure):
 
 class Certificate(ctypes.Structure):
     _fields_ = [("outcome", c_int), ("rescued", c_int), ("divisor", c_double),
-                ("deviation", c_double), ("bound", c_double)]
+                ("deviation", c_double), ("bound", c_double), ("orthogonality_error", c_double),
+                ("sigma_min", c_double), ("sigma_max", c_double)]
 
 
 class MuoniumError(Exception):

@@ -127,6 +127,87 @@ static void bounds_hold_for_random_tables(void **state)
     }
 }
 
+/* ---- measurements ---- */
+
+/* How far Lanczos may be from the ends of the spectrum, of its width: four times what is to
+ * be expected after k iterations from a random vector (Kuczynski and Wozniakowski, 1992). */
+static double lanczos_tolerance(size_t m)
+{
+    const double k = 24;
+    double ratio = log((double)m * (k - 1) * (k - 1)) / (k - 1);
+    return m <= (size_t)k ? 0 : 4 * 0.103 * ratio * ratio;
+}
+
+static void check_measurements(const char *name, size_t rows, size_t cols,
+                               muonium_plan_options options, const double *x)
+{
+    size_t m = rows < cols ? rows : cols, n = rows < cols ? cols : rows;
+    double *y = malloc(rows * cols * sizeof *y);
+    assert_non_null(y);
+    bool wide = options.precision == MUONIUM_F64;
+    muonium_certificate c;
+    spectra_run(&options, wide ? MUONIUM_F64 : MUONIUM_F32, rows, cols, x, y, &c);
+    decomposition d = decompose(y, rows, cols);
+    double high = d.sigma[0] * d.sigma[0], low = d.sigma[m - 1] * d.sigma[m - 1];
+    /* Sums of n products in Y Y^T, of which no row is longer than the largest value, and of m
+     * in its product with a vector; and the few roundings around these, LAPACK's among them. */
+    double unit = wide ? 0x1p-53 : 0x1p-24, distance = distance_from_orthogonal(y, rows, cols);
+    double rounding = 4 * (double)(n * m + 8) * unit * (1 + high);
+    double inside = rounding + lanczos_tolerance(m) * (high - low);
+    double least = c.sigma_min * c.sigma_min, most = c.sigma_max * c.sigma_max;
+    bool right = fabs(c.orthogonality_error - distance) <= rounding &&
+                 c.bound == c.orthogonality_error && least >= low - rounding &&
+                 least <= low + inside && most <= high + rounding && most >= high - inside;
+    if (!right) {
+        print_error("%s, %zu x %zu, precision %d, form %d: error %.9g (%.9g), singular values "
+                    "%.9g to %.9g (%.9g to %.9g)\n",
+                    name, rows, cols, (int)options.precision, (int)options.form,
+                    c.orthogonality_error, distance, c.sigma_min, c.sigma_max, d.sigma[m - 1],
+                    d.sigma[0]);
+        fail();
+    }
+    decomposition_free(&d);
+    free(y);
+}
+
+static void measurements_agree_with_lapack(void **state)
+{
+    (void)state;
+    test_rng rng = test_rng_start("measurements");
+    const size_t sizes[][2] = {{1, 5}, {2, 2}, {24, 30}, {18, 7}, {60, 70}, {90, 50}};
+    for (const spectrum *kind = spectra; kind->fill; kind++) {
+        for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
+            double x[90 * 80];
+            size_t rows = sizes[s][0], cols = sizes[s][1];
+            spectra_draw(kind, &rng, rows, cols, x);
+            spectra_round(MUONIUM_F32, x, rows * cols);
+            for (int c = 0; c < 3 * 4; c++) {
+                muonium_plan_options options = options_for(NULL, 5);
+                options.precision = (muonium_dtype)(c % 4);
+                options.form = (muonium_form)(MUONIUM_FORM_STANDARD + c / 4);
+                options.exact_certificate = true;
+                bool half = options.precision == MUONIUM_BF16 || options.precision == MUONIUM_F16;
+                if (!half || options.form != MUONIUM_FORM_DIRECT) {
+                    check_measurements(kind->name, rows, cols, options, x);
+                }
+            }
+        }
+    }
+}
+
+/* Without being asked for they are not a number, which cannot be taken for a perfect result. */
+static void nothing_is_measured_unasked(void **state)
+{
+    (void)state;
+    test_rng rng = test_rng_start("unasked");
+    double x[COUNT], y[COUNT];
+    spectra_draw(&spectra[0], &rng, ROWS, COLS, x);
+    muonium_plan_options options = options_for(NULL, 5);
+    muonium_certificate c;
+    spectra_run(&options, MUONIUM_F32, ROWS, COLS, x, y, &c);
+    assert_true(isnan(c.orthogonality_error) && isnan(c.sigma_min) && isnan(c.sigma_max));
+}
+
 /* ---- the guard ---- */
 
 typedef struct promise_breaker {
@@ -244,6 +325,8 @@ static void zero_orthogonalizes_to_zero(void **state)
         spectra_run(&options, MUONIUM_F32, ROWS, COLS, x, y, &certificate);
         assert_int_equal(certificate.outcome, MUONIUM_ZERO);
         assert_true(certificate.deviation == sqrt(ROWS) && certificate.bound == sqrt(ROWS));
+        assert_true(certificate.orthogonality_error == sqrt(ROWS));
+        assert_true(certificate.sigma_min == 0 && certificate.sigma_max == 0);
         for (size_t i = 0; i < COUNT; i++) {
             assert_true(y[i] == 0 && !signbit(y[i]));
         }
@@ -255,6 +338,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(certificates_hold_on_every_spectrum),
         cmocka_unit_test(bounds_hold_for_random_tables),
+        cmocka_unit_test(measurements_agree_with_lapack),
+        cmocka_unit_test(nothing_is_measured_unasked),
         cmocka_unit_test(broken_promises_are_rescued),
         cmocka_unit_test(guard_at_the_extremes),
         cmocka_unit_test(divisor_of_rows_is_the_largest_in_use),

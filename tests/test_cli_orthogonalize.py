@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import struct
 import subprocess
 import tempfile
@@ -281,7 +282,14 @@ def test_against_float64(tmp_path, random, dtype, order, shape):
         assert certificate["divisor"] == pytest.approx(np.linalg.norm(leading[index]), rel=1e-5)
         y = expected[index] if shape[-2] <= shape[-1] else expected[index].T
         distance = np.linalg.norm(np.eye(len(y)) - y @ y.T)
-        assert distance <= certificate["bound"] * (1 + 1e-3) + 1e-4
+        assert distance == pytest.approx(certificate["orthogonality_error"], rel=1e-3, abs=1e-4)
+        assert certificate["bound"] == certificate["orthogonality_error"]
+        values = np.linalg.svd(y, compute_uv=False)
+        # Squares are measured; 48 rows take more than 24 iterations to the very ends.
+        few = len(y) <= 24
+        ends = certificate["sigma_min"] ** 2, certificate["sigma_max"] ** 2
+        assert values.min() ** 2 - 1e-4 <= ends[0] <= values.min() ** 2 + (1e-4 if few else 0.05)
+        assert values.max() ** 2 + 1e-4 >= ends[1] >= values.max() ** 2 - (1e-4 if few else 0.05)
 
 
 def test_polar_factor(tmp_path, random):
@@ -348,7 +356,6 @@ def test_versions_and_layouts_of_the_header(tmp_path, random, version):
         ["--form=gram"],
         ["--form=direct"],
         ["--form=direct", "--direct-set=P11w"],
-        ["--form=direct", "--exact-certificate"],
         ["--precision=bf16"],
         ["--precision=f16"],
         ["--safety-factor=1.1"],
@@ -425,7 +432,25 @@ def test_report_for_people(tmp_path, random):
     text, _ = run("orthogonalize", tmp_path / "in.npy", tmp_path / "out.npy")
     assert "float64 (2, 12, 9), Fortran order" in text and "plan: " in text
     assert "certificate [0]: orthogonalized" in text and "certificate [1]: " in text
+    expected = re.search(r"^expected singular values: (\S+) to (\S+), from those", text, re.M)
+    measured = re.findall(r"measured singular values (\S+) to (\S+), \|Y Y\^T - I\| = (\S+)$",
+                          text, re.M)
+    for matrix, line in zip(np.load(tmp_path / "out.npy"), measured, strict=True):
+        low, high, error = map(float, line)
+        values = np.linalg.svd(matrix, compute_uv=False)
+        # Three decimals are printed, three digits of the error.
+        assert values.min() == pytest.approx(low, abs=1e-3)
+        assert values.max() == pytest.approx(high, abs=1e-3)
+        assert np.linalg.norm(values**2 - 1) == pytest.approx(error, rel=1e-2)
+        assert float(expected[1]) - 1e-3 < low <= high < float(expected[2]) + 1e-3
     assert text.endswith(f"wrote {tmp_path / 'out.npy'}\n")
+
+
+def test_report_of_the_polar_factor(tmp_path, random):
+    np.save(tmp_path / "in.npy", random.standard_normal((12, 40)).astype("f4"))
+    text, _ = run("orthogonalize", tmp_path / "in.npy", tmp_path / "out.npy", "--steps=8")
+    assert re.search(r"expected singular values: within \S+ of 1, from", text)
+    assert float(re.search(r"measured singular values within (\S+) of 1,", text)[1]) < 1e-5
 
 
 def test_bad_library_options_are_usage_errors(tmp_path, random):

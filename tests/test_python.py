@@ -236,6 +236,13 @@ def test_options_of_orthogonalize(rng):
                                             eps=1e-7) - exact).max() < 1e-3
     _, certificate = muonium.orthogonalize(x, return_certificate=True)
     assert certificate.outcome == "orthogonalized" and certificate.divisor > 0
+    assert np.isnan([certificate.orthogonality_error, certificate.sigma_min,
+                     certificate.sigma_max]).all()
+    y, certificate = muonium.orthogonalize(x, return_certificate=True, exact_certificate=True)
+    values = np.linalg.svd(y, compute_uv=False)
+    assert certificate.sigma_min == pytest.approx(values.min(), abs=1e-4)
+    assert certificate.sigma_max == pytest.approx(values.max(), abs=1e-4)
+    assert certificate.orthogonality_error == pytest.approx(np.linalg.norm(values**2 - 1), abs=1e-4)
     batch = np.stack([x, 0 * x])
     _, certificates = muonium.orthogonalize(batch, return_certificate=True)
     assert [c.outcome for c in certificates] == ["orthogonalized", "zero"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from typing import (TYPE_CHECKING, Any, Dict, List, Mapping, NamedTuple, Optional, Tuple, TypeVar,
                     Union, overload)
 
@@ -29,6 +30,10 @@ class Certificate(NamedTuple):
     divisor: float    #: what the matrix was divided by
     deviation: float  #: ||I - X X^T||_F before the last step
     bound: float      #: an upper bound, up to rounding, on that of the result
+    #: ||I - Y Y^T||_F, measured on the result Y; NaN without exact_certificate
+    orthogonality_error: float = math.nan
+    sigma_min: float = math.nan  #: smallest and largest singular value of Y, estimated from
+    sigma_max: float = math.nan  #: within by 24 Lanczos iterations; NaN without exact_certificate
 
 
 # ---- orthogonalisation ----
@@ -108,7 +113,13 @@ def orthogonalize(x: Any, *, steps: int = 5, coefficients: Coefficients = None,
                   safety: Optional[float] = None, cushion: Optional[float] = None,
                   nonfinite: Nonfinite = "error", out: Any = None,
                   return_certificate: bool = False, exact_certificate: bool = False) -> Any:
-    """The nearest (semi-)orthogonal matrix of x, or of each matrix of a batch.
+    """x, or each matrix of a batch, orthogonalised as Muon does it.
+
+    The result approximates the polar factor U V^T of x = U S V^T, the nearest matrix with
+    orthonormal rows or columns. By default it has the same singular vectors, and singular
+    values between about 0.86 and 1.14: some 7 % away from the polar factor, which is all that
+    Muon needs. steps=8 gives the polar factor itself, to rounding (about 1e-6 in f32).
+    Singular values below 1e-3 of the norm of x stay smaller than that either way.
 
     x has two or more dimensions, the last two of which are matrices, and elements of
     type float16, float32 or float64 (bfloat16 by DLPack); any strides. Shape and type of
@@ -133,7 +144,8 @@ def orthogonalize(x: Any, *, steps: int = 5, coefficients: Coefficients = None,
     out            where the result goes, an array of the same shape; may be x itself
 
     With return_certificate, a pair of the result and a Certificate, or a list of those for
-    a batch; with exact_certificate, bounds measured on the result, for one more product.
+    a batch. With exact_certificate it says what was measured on the result, its distance from
+    orthogonality and the range of its singular values, for one more product.
     """
     numpy = numpy_for("muonium.orthogonalize")
     if not hasattr(x, "__array_interface__") and not hasattr(x, "__dlpack__"):
@@ -176,8 +188,8 @@ def orthogonalize(x: Any, *, steps: int = 5, coefficients: Coefficients = None,
     result = target if out is None else out
     if not return_certificate:
         return result
-    made = [Certificate(OUTCOMES[c.outcome], c.rescued, c.divisor, c.deviation, c.bound)
-            for c in certificates]
+    made = [Certificate(OUTCOMES[c.outcome], c.rescued, c.divisor, c.deviation, c.bound,
+                        c.orthogonality_error, c.sigma_min, c.sigma_max) for c in certificates]
     return result, made[0] if len(array.shape) == 2 else made
 
 

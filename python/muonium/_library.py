@@ -99,7 +99,8 @@ class PlanOptions(Structure):
 
 class Certificate(Structure):
     _fields_ = [("outcome", c_int), ("rescued", c_int), ("divisor", c_double),
-                ("deviation", c_double), ("bound", c_double)]
+                ("deviation", c_double), ("bound", c_double), ("orthogonality_error", c_double),
+                ("sigma_min", c_double), ("sigma_max", c_double)]
 
 
 class Options(Structure):

@@ -1,6 +1,6 @@
 /*
  * certificate.c: what can be said of a result Y without knowing the exact one: how far
- * Y Y^T is from I.
+ * Y Y^T is from I, by bounds that cost nothing or by measurement.
  */
 #include <math.h>
 
@@ -58,10 +58,29 @@ void mu_certify_by_trace(mu_iteration *it)
 
 void mu_certify_exactly(mu_iteration *it)
 {
-    mu_take_gram(it);
+    muonium_certificate *c = &it->certificate;
+    /* In the half modes, too, R is not rounded here: the result is measured, not iterated. */
+    it->with.kernel = it->plan->kernel;
+    it->with.separate = false;
+    mu_gram_of_x(it);
     mu_look seen = mu_look_at_gram(it);
-    it->certificate.bound = sqrt(seen.off + seen.strayed);
+    c->orthogonality_error = c->bound = sqrt(seen.off + seen.strayed);
     if (it->plan->direct) {
-        it->certificate.deviation = it->certificate.bound;
+        c->deviation = c->bound;
     }
+    mu_singular_range(it, &c->sigma_min, &c->sigma_max);
+}
+
+muonium_certificate mu_unmeasured(int rescued)
+{
+    return (muonium_certificate){
+        .rescued = rescued, .orthogonality_error = NAN, .sigma_min = NAN, .sigma_max = NAN};
+}
+
+void mu_certify_zero(mu_iteration *it, muonium_outcome outcome)
+{
+    muonium_certificate *c = &it->certificate;
+    c->outcome = outcome;
+    c->deviation = c->bound = c->orthogonality_error = sqrt((double)it->plan->m);
+    c->sigma_min = c->sigma_max = 0;
 }

@@ -106,7 +106,7 @@ static mu_iteration begin(const muonium_plan *plan, mu_oriented in, mu_oriented 
                           unsigned threads)
 {
     size_t bytes = muonium_dtype_size(plan->kernel->type);
-    mu_iteration it = {.plan = plan, .in = in, .out = out};
+    mu_iteration it = {.plan = plan, .in = in, .out = out, .certificate = mu_unmeasured(0)};
     it.home = out;
     if (!plan->in_place) {
         /* Rows or columns adjacent, as in the output, which is then stored straight ahead. */
@@ -207,8 +207,7 @@ static void orthogonalize(mu_iteration *it, const mu_survey *survey)
         return;
     }
     if (survey->largest == 0) {
-        it->certificate.outcome = MUONIUM_ZERO;
-        it->certificate.deviation = it->certificate.bound = sqrt((double)it->plan->m);
+        mu_certify_zero(it, MUONIUM_ZERO);
         fill(it, 0);
         return;
     }
@@ -216,12 +215,11 @@ static void orthogonalize(mu_iteration *it, const mu_survey *survey)
     if (!bounded && it->keeps_input) {
         careful = mu_careful_plan(it->plan);
         it->plan = &careful;
-        it->certificate = (muonium_certificate){.rescued = it->certificate.rescued + 1};
+        it->certificate = mu_unmeasured(it->certificate.rescued + 1);
         bounded = attempt(it, survey);
     }
     if (!bounded) {
-        it->certificate.outcome = MUONIUM_DIVERGED;
-        it->certificate.deviation = it->certificate.bound = sqrt((double)it->plan->m);
+        mu_certify_zero(it, MUONIUM_DIVERGED);
         fill(it, 0);
         return;
     }

@@ -8,7 +8,7 @@
  *     normalize  a divisor that leaves no singular value above 1         normalize.c
  *     run        the polynomial in one of the forms           standard.c, gram.c, direct.c
  *     check      finite and bounded, or once more with care              execute.c
- *     certify    what can be said of the result                          certificate.c
+ *     certify    what can be said of the result           certificate.c, spectrum.c
  *     store      into the caller's type and orientation                  execute.c
  */
 #ifndef MU_PLAN_H
@@ -222,6 +222,16 @@ void mu_certify_by_trace(mu_iteration *it);
 
 /* The certificate of any form, from the result's Gram matrix itself. */
 void mu_certify_exactly(mu_iteration *it);
+
+/* A certificate to begin with: nothing is measured. */
+muonium_certificate mu_unmeasured(int rescued);
+
+/* The certificate of a result that is zero. */
+void mu_certify_zero(mu_iteration *it, muonium_outcome outcome);
+
+/* spectrum.c: the range of the singular values of X, from R = X X^T, as Lanczos iterations
+ * find it: never wider than the true one but for rounding. Uses square[1] and square[2]. */
+void mu_singular_range(const mu_iteration *it, double *lowest, double *highest);
 
 /* Multiply rows [0, rows) of our own matrix, `n` long and `ld` apart, by a factor. */
 void mu_scale_rows(mu_iteration *it, void *matrix, size_t rows, size_t n, size_t ld, double factor);
