@@ -74,7 +74,7 @@ def _packed(x):
 def orthogonalize(x: Any, *, steps: int = 5, coefficients: Coefficients = None,
                   normalize: Optional[str] = None, eps: Optional[float] = None,
                   eps_mode: Optional[str] = None, safety_factor: float = 1.0,
-                  precision: str = "f32", form: str = "auto",
+                  precision: str = "f32", rounding: str = "stored", form: str = "auto",
                   direct_set: Optional[str] = None, lower: Optional[float] = None,
                   safety: Optional[float] = None, cushion: Optional[float] = None,
                   nonfinite: str = "error", out: Any = None,
@@ -94,6 +94,8 @@ def orthogonalize(x: Any, *, steps: int = 5, coefficients: Coefficients = None,
                    does not depend on the scale of x
     safety_factor  times the norm
     precision      of intermediates: "f32", "f64", "bf16" or "f16"
+    rounding       which of them "bf16" and "f16" round: "stored", those that are stored here, or
+                   as others do, "torch" (timm too), "keller", "motif" or "fp16"
     form           "standard" or "gram", two ways to evaluate the steps, or "quintic", the
                    cheaper of these; "direct", other polynomials with fewer products; "auto",
                    the cheapest, which is direct where the steps are the default ones
@@ -116,6 +118,7 @@ def orthogonalize(x: Any, *, steps: int = 5, coefficients: Coefficients = None,
     for name, value in (("steps", steps), ("coefficients", coefficients),
                         ("normalization", normalize), ("eps", eps), ("eps_mode", eps_mode),
                         ("safety_factor", safety_factor), ("precision", precision),
+                        ("rounding", rounding),
                         ("form", form), ("lower", lower), ("safety", safety),
                         ("cushion", cushion), ("nonfinite", nonfinite),
                         ("direct_set", direct_set)):
