@@ -8,6 +8,7 @@
 extern const char *const choices_normalization[];
 extern const char *const choices_eps_mode[];
 extern const char *const choices_dtype[];
+extern const char *const choices_rounding[];
 extern const char *const choices_form[];
 extern const char *const choices_nonfinite[];
 extern const char *const choices_momentum_form[];

@@ -29,6 +29,7 @@ enum {
     EPS_MODE,
     SAFETY_FACTOR,
     PRECISION,
+    ROUNDING,
     FORM,
     DIRECT_SET,
     NONFINITE,
@@ -75,6 +76,12 @@ static const option options[] = {
                    .fallback = "f32",
                    .choices = choices_dtype,
                    .help = "what intermediates are stored in"},
+    [ROUNDING] = {.name = "rounding",
+                  .type = OPTION_CHOICE,
+                  .placeholder = "RULE",
+                  .fallback = "stored",
+                  .choices = choices_rounding,
+                  .help = "which of them bf16 and f16 round, as the implementation of that name"},
     [FORM] = {.name = "form",
               .type = OPTION_CHOICE,
               .placeholder = "FORM",
@@ -127,6 +134,7 @@ static muonium_plan_options plan_options(const option_value *value)
     o.eps = value[EPS].number;
     o.safety_factor = value[SAFETY_FACTOR].number;
     o.precision = (muonium_dtype)value[PRECISION].choice;
+    o.rounding = (muonium_rounding)value[ROUNDING].choice;
     o.form = (muonium_form)value[FORM].choice;
     o.direct_set = value[DIRECT_SET].text;
     o.exact_certificate = true; /* one product more, which a user would wait for anyway */

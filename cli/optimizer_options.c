@@ -32,6 +32,7 @@ static void set_choices(const option_value *value, muonium_options *o)
         (muonium_normalization)chosen(&value[OPTIMIZER_NORMALIZE], (int)o->normalization);
     o->eps_mode = (muonium_eps_mode)chosen(&value[OPTIMIZER_EPS_MODE], (int)o->eps_mode);
     o->precision = (muonium_dtype)chosen(&value[OPTIMIZER_PRECISION], (int)o->precision);
+    o->rounding = (muonium_rounding)chosen(&value[OPTIMIZER_ROUNDING], (int)o->rounding);
     o->form = (muonium_form)chosen(&value[OPTIMIZER_FORM], (int)o->form);
     o->nonfinite = (muonium_nonfinite)chosen(&value[OPTIMIZER_NONFINITE], (int)o->nonfinite);
     o->route = (muonium_route)chosen(&value[OPTIMIZER_ROUTE], (int)o->route);

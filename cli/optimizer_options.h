@@ -29,6 +29,7 @@ enum {
     OPTIMIZER_EPS,
     OPTIMIZER_EPS_MODE,
     OPTIMIZER_PRECISION,
+    OPTIMIZER_ROUNDING,
     OPTIMIZER_FORM,
     OPTIMIZER_DIRECT_SET,
     OPTIMIZER_NONFINITE,
@@ -85,6 +86,8 @@ enum {
     [OPTIMIZER_EPS_MODE] = OPTIMIZER_CHOICE("eps-mode", "MODE", choices_eps_mode, "and how"),     \
     [OPTIMIZER_PRECISION] = OPTIMIZER_CHOICE("precision", "TYPE", choices_dtype,                  \
                                              "what intermediates are stored in"),                 \
+    [OPTIMIZER_ROUNDING] = OPTIMIZER_CHOICE("rounding", "RULE", choices_rounding,                 \
+                                            "which of them bf16 and f16 round"),                  \
     [OPTIMIZER_FORM] = OPTIMIZER_CHOICE("form", "FORM", choices_form,                             \
                                         "how the polynomial is evaluated"),                       \
     [OPTIMIZER_DIRECT_SET] = OPTION_DIRECT_SET,                                                   \

@@ -280,6 +280,19 @@ typedef enum muonium_nonfinite {
     MUONIUM_NONFINITE_PROPAGATE = 2 /* this matrix' output is filled with NaN */
 } muonium_nonfinite;
 
+/* Which intermediates the half types round. Each value names an implementation and reproduces
+ * its bits up to the order of sums, which are f32. All round the normalised X, R = X X^T,
+ * Z = b R + c R^2 and the new X = a X + Z X. All but the first also round the matrix before its
+ * norm is taken. Only the standard form has these choices; the half types run it unless the
+ * options ask for the Gram form, which rounds as the first value says. f32 and f64 ignore them. */
+typedef enum muonium_rounding {
+    MUONIUM_ROUNDING_STORED = 0, /* also R^2 */
+    MUONIUM_ROUNDING_TORCH = 1,  /* also the norm: torch.optim.Muon and timm, by addmm */
+    MUONIUM_ROUNDING_KELLER = 2, /* also the norm, c R, (c R) R, b R, a X and Z X */
+    MUONIUM_ROUNDING_MOTIF = 3,  /* also the norm, R^2 and b R */
+    MUONIUM_ROUNDING_FP16 = 4    /* also R^2, c R^2, b R, a X and Z X */
+} muonium_rounding;
+
 /* The options of a plan, or of one orthogonalisation. */
 typedef struct muonium_plan_options {
     size_t struct_size; /* set by muonium_plan_options_init */
@@ -314,6 +327,8 @@ typedef struct muonium_plan_options {
      * Then the certificate has orthogonality_error, sigma_min and sigma_max, and `bound` (in
      * the direct form `deviation` too) equals orthogonality_error. Default false. */
     bool exact_certificate;
+
+    muonium_rounding rounding; /* of the half types; MUONIUM_ROUNDING_STORED */
 } muonium_plan_options;
 
 /* Fill with the defaults above: the first `size` bytes, those that the caller's version of
@@ -556,6 +571,8 @@ typedef struct muonium_options {
     muonium_log *log;     /* NULL: silent. Gets the routing of all parameters before the first
                              step, and what goes wrong without being an error. */
     void *log_context;
+
+    muonium_rounding rounding; /* of the half types, as in muonium_plan_options */
 } muonium_options;
 
 /* Fill with a recipe, the first `size` bytes of the struct, those that the caller's version

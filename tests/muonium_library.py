@@ -29,6 +29,7 @@ ENUMS = {
     "normalization": ("frobenius", "schatten", "aol", "spectral", "none"),
     "eps_mode": ("none", "clamp", "add"),
     "precision": ("f32", "f64", "bf16", "f16"),
+    "rounding": ("stored", "torch", "keller", "motif", "fp16"),
     "state_dtype": ("f32", "f64", "bf16", "f16"),
     "form": ("auto", "standard", "gram", "direct", "quintic"),
     "nonfinite": ("error", "skip", "propagate"),
@@ -64,6 +65,7 @@ class Options(ctypes.Structure):
         ("layout_3d", c_int), ("state_dtype", c_int), ("master", c_bool),
         ("stochastic_rounding", c_bool), ("seed", c_uint64), ("scratch_bytes", c_size_t),
         ("log", LogFunction), ("log_context", c_void_p),
+        ("rounding", c_int),
     ]
 
 

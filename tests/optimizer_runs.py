@@ -39,7 +39,8 @@ def newton_schulz(matrix, o):
     """That of the reference, without choosing the same table for every matrix."""
     return orthogonalize(matrix, choose_once(o.coefficients, o.steps),
                          normalization=o.normalization, eps_mode=o.eps_mode, eps=o.eps,
-                         safety_factor=o.safety_factor, precision=o.precision)
+                         safety_factor=o.safety_factor, precision=o.precision,
+                         rounding=o.rounding)
 
 
 @lru_cache(maxsize=None)

@@ -13,7 +13,7 @@ from ._handle import Handle, Report
 from ._library import OUTCOMES, Shape, View, library, numpy_for, shown
 from ._options import make_options, refuse_unknown, require_names, set_option, whole
 from ._types import (Coefficients, Dtype, EpsMode, Form, IterationOptions, Literal, Nonfinite,
-                     Normalization, Options, Triple, Unpack)
+                     Normalization, Options, Rounding, Triple, Unpack)
 
 if TYPE_CHECKING:
     import numpy
@@ -108,7 +108,7 @@ def orthogonalize(x: Any, *, out: Any = None, return_certificate: bool,
 def orthogonalize(x: Any, *, steps: int = 5, coefficients: Coefficients = None,
                   normalize: Optional[Normalization] = None, eps: Optional[float] = None,
                   eps_mode: Optional[EpsMode] = None, safety_factor: float = 1.0,
-                  precision: Dtype = "f32", form: Form = "auto",
+                  precision: Dtype = "f32", rounding: Rounding = "stored", form: Form = "auto",
                   direct_set: Optional[str] = None, lower: Optional[float] = None,
                   safety: Optional[float] = None, cushion: Optional[float] = None,
                   nonfinite: Nonfinite = "error", out: Any = None,
@@ -134,6 +134,8 @@ def orthogonalize(x: Any, *, steps: int = 5, coefficients: Coefficients = None,
                    does not depend on the scale of x
     safety_factor  times the norm
     precision      of intermediates: "f32", "f64", "bf16" or "f16"
+    rounding       which of them "bf16" and "f16" round: "stored", those that are stored here, or
+                   as others do, "torch" (timm too), "keller", "motif" or "fp16"
     form           "standard" or "gram", two ways to evaluate the steps, or "quintic", the
                    cheaper of these; "direct", other polynomials with fewer products; "auto",
                    the cheapest, which is direct where the steps are the default ones
@@ -156,6 +158,7 @@ def orthogonalize(x: Any, *, steps: int = 5, coefficients: Coefficients = None,
     for name, value in (("steps", steps), ("coefficients", coefficients),
                         ("normalization", normalize), ("eps", eps), ("eps_mode", eps_mode),
                         ("safety_factor", safety_factor), ("precision", precision),
+                        ("rounding", rounding),
                         ("form", form), ("lower", lower), ("safety", safety),
                         ("cushion", cushion), ("nonfinite", nonfinite),
                         ("direct_set", direct_set)):

@@ -94,7 +94,7 @@ class PlanOptions(Structure):
                 ("safety", c_double), ("cushion", c_double), ("normalization", c_int),
                 ("eps_mode", c_int), ("eps", c_double), ("safety_factor", c_double),
                 ("precision", c_int), ("form", c_int), ("direct_set", c_char_p), ("nonfinite", c_int),
-                ("exact_certificate", c_bool)]
+                ("exact_certificate", c_bool), ("rounding", c_int)]
 
 
 class Certificate(Structure):
@@ -120,7 +120,8 @@ class Options(Structure):
                 ("min_dim", c_size_t), ("max_aspect", c_double), ("only_2d", c_bool),
                 ("layout_3d", c_int), ("state_dtype", c_int), ("master", c_bool),
                 ("stochastic_rounding", c_bool), ("seed", ctypes.c_uint64),
-                ("scratch_bytes", c_size_t), ("log", c_void_p), ("log_context", c_void_p)]
+                ("scratch_bytes", c_size_t), ("log", c_void_p), ("log_context", c_void_p),
+                ("rounding", c_int)]
 
 
 MAX_DIMS = 8

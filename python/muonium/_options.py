@@ -19,6 +19,7 @@ CHOICES = {
     "normalization": ("frobenius", "schatten", "aol", "spectral", "none"),
     "eps_mode": ("none", "clamp", "add"),
     "precision": DTYPES,
+    "rounding": ("stored", "torch", "keller", "motif", "fp16"),
     "form": FORMS,
     "nonfinite": ("error", "skip", "propagate"),
     "adam": ("adamw", "nadamw", "by_nesterov"),

@@ -21,6 +21,7 @@ Dtype = Literal["f32", "f64", "bf16", "f16"]
 Normalization = Literal["frobenius", "schatten", "aol", "spectral", "none"]
 EpsMode = Literal["none", "clamp", "add"]
 Form = Literal["auto", "standard", "gram", "direct", "quintic"]
+Rounding = Literal["stored", "torch", "keller", "motif", "fp16"]
 Nonfinite = Literal["error", "skip", "propagate"]
 Layout = Literal["auto", "flatten", "spatial", "experts", "fan"]
 ConvMode = Literal["auto", "flatten", "spatial", "experts", "fan", "batched"]
@@ -75,6 +76,7 @@ class Options(ParameterOptions, total=False):
     eps: Optional[float]
     safety_factor: Optional[float]
     precision: Optional[Dtype]
+    rounding: Optional[Rounding]
     form: Optional[Form]
     direct_set: Optional[str]
     nonfinite: Optional[Nonfinite]
@@ -118,6 +120,7 @@ class IterationOptions(TypedDict, total=False):
     eps_mode: Optional[EpsMode]
     safety_factor: float
     precision: Dtype
+    rounding: Rounding
     form: Form
     direct_set: Optional[str]
     lower: Optional[float]

@@ -46,6 +46,7 @@ static const char *const normalizations[] = {"frobenius", "schatten", "aol", "sp
 static const char *const eps_modes[] = {"none", "clamp", "add"};
 static const char *const dtypes[] = {"f32", "f64", "bf16", "f16"};
 static const char *const forms[] = {"auto", "standard", "gram", "direct", "quintic"};
+static const char *const roundings[] = {"stored", "torch", "keller", "motif", "fp16"};
 static const char *const policies[] = {"error", "skip", "propagate"};
 static const char *const adam_kinds[] = {"adamw", "nadamw", "by_nesterov"};
 static const char *const routes[] = {"auto", "muon", "adam"};
@@ -93,6 +94,7 @@ static const field recipe_fields[] = {
     {FIELD(eps, NUMBER)},
     {FIELD(safety_factor, NUMBER)},
     {CHOICE_FIELD(precision, dtypes)},
+    {CHOICE_FIELD(rounding, roundings)},
     {CHOICE_FIELD(adam, adam_kinds)},
     {FIELD(adam_beta1, NUMBER)},
     {FIELD(adam_beta2, NUMBER)},

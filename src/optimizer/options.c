@@ -78,6 +78,8 @@ static const muonium_options defaults = {
     .scratch_bytes = 0,
     .log = NULL,
     .log_context = NULL,
+
+    .rounding = MUONIUM_ROUNDING_STORED,
 };
 
 /* The preset `original` with a, b and c all divided by 1.02. That reproduces a known
@@ -97,6 +99,7 @@ static void motif(muonium_options *o)
     o->generated_rows = 10;
     o->eps_mode = MUONIUM_EPS_ADD;
     o->precision = MUONIUM_BF16;
+    o->rounding = MUONIUM_ROUNDING_MOTIF;
     o->layout_3d = MUONIUM_LAYOUT_EXPERTS;
 }
 
@@ -115,6 +118,7 @@ static void fp16(muonium_options *o)
     o->table = fp16_table;
     o->table_rows = 1;
     o->precision = MUONIUM_F16;
+    o->rounding = MUONIUM_ROUNDING_FP16;
 }
 
 static void timm(muonium_options *o)
@@ -124,6 +128,7 @@ static void timm(muonium_options *o)
     o->coefficients = "quintic";
     o->eps_mode = MUONIUM_EPS_CLAMP;
     o->precision = MUONIUM_BF16;
+    o->rounding = MUONIUM_ROUNDING_TORCH;
     o->adam = MUONIUM_ADAM_BY_NESTEROV;
     o->adam_eps = FOLLOW_MUON;
 }
@@ -151,6 +156,7 @@ static void torch(muonium_options *o)
     o->coefficients = "original";
     o->eps_mode = MUONIUM_EPS_CLAMP;
     o->precision = MUONIUM_BF16;
+    o->rounding = MUONIUM_ROUNDING_TORCH;
     o->only_2d = true;
 }
 
@@ -161,6 +167,7 @@ static void keller(muonium_options *o)
     o->coefficients = "original";
     o->eps_mode = MUONIUM_EPS_ADD;
     o->precision = MUONIUM_BF16;
+    o->rounding = MUONIUM_ROUNDING_KELLER;
     o->adam_lr = 3e-4;
     o->adam_eps = 1e-10;
     o->adam_weight_decay = 0;
@@ -175,6 +182,7 @@ static void moonlight(muonium_options *o)
     o->coefficients = "original";
     o->eps_mode = MUONIUM_EPS_ADD;
     o->precision = MUONIUM_BF16;
+    o->rounding = MUONIUM_ROUNDING_KELLER;
 }
 
 static const struct recipe {
@@ -250,6 +258,7 @@ muonium_status mu_plan_options_of(const muonium_options *options, double (*stora
     plan_options->form = options->form;
     plan_options->direct_set = options->direct_set;
     plan_options->nonfinite = options->nonfinite;
+    plan_options->rounding = options->rounding;
     if (options->table != NULL || options->coefficients != NULL || options->generated_rows == 0) {
         return MUONIUM_OK;
     }
@@ -316,6 +325,7 @@ static muonium_status check_choices(const muonium_options *o)
         {"eps_mode", "muonium_eps_mode", (int)o->eps_mode, MUONIUM_EPS_ADD},
         {"precision", "muonium_dtype", (int)o->precision, MUONIUM_F16},
         {"form", "muonium_form", (int)o->form, MUONIUM_FORM_QUINTIC},
+        {"rounding", "muonium_rounding", (int)o->rounding, MUONIUM_ROUNDING_FP16},
         {"nonfinite", "muonium_nonfinite", (int)o->nonfinite, MUONIUM_NONFINITE_PROPAGATE},
         {"adam", "muonium_adam_kind", (int)o->adam, MUONIUM_ADAM_BY_NESTEROV},
         {"route", "muonium_route", (int)o->route, MUONIUM_ROUTE_ADAM},

@@ -171,17 +171,42 @@ static void divide_both_sides(mu_iteration *it, const double *divisor)
 
 /* ---- the divisor ---- */
 
-static double guarded(const muonium_plan_options *options, double norm, double eps)
+/* A number as the plan keeps those that lead to the divisor: rounded to f32 and to as many bits
+ * as the half type has, where its rounding does that. The exponent is free. */
+static double kept(const muonium_plan *plan, double value)
 {
-    double divisor = norm * options->safety_factor;
-    switch (options->eps_mode) {
+    if (!plan->round.divisor) {
+        return value;
+    }
+    int exponent, bits = plan->options.precision == MUONIUM_BF16 ? 8 : 11;
+    float fraction = (float)frexp(value, &exponent);
+    return ldexp(nearbyint(ldexp((double)fraction, bits)), exponent - bits);
+}
+
+static double guarded(const muonium_plan *plan, double norm, double eps)
+{
+    double divisor = kept(plan, kept(plan, norm) * plan->options.safety_factor);
+    switch (plan->options.eps_mode) {
     case MUONIUM_EPS_CLAMP:
+        eps = kept(plan, eps);
         return divisor > eps ? divisor : eps;
     case MUONIUM_EPS_ADD:
-        return divisor + eps;
+        return kept(plan, divisor + eps);
     default:
         return divisor;
     }
+}
+
+/* X is rounded and copied to the workspace; the Frobenius norm of what it has become. */
+static double round_input(mu_iteration *it)
+{
+    double sum = 0;
+    take(it, it->x.scale, NULL);
+    mu_square_rows(it);
+    for (size_t i = 0; i < it->plan->m; i++) {
+        sum += it->row_sums[i];
+    }
+    return sqrt(sum);
 }
 
 static void round_gram(mu_iteration *it)
@@ -201,7 +226,7 @@ static void normalize_rows(mu_iteration *it, double eps, int exponent)
     double *divisor = it->row_sums, largest = 0;
     for (size_t i = 0; i < plan->m; i++) {
         const char *row = (const char *)it->square[0] + i * plan->ldr * bytes;
-        double bound = guarded(&plan->options, sqrt(plan->kernel->row_abs_sum(row, plan->m)), eps);
+        double bound = guarded(plan, sqrt(plan->kernel->row_abs_sum(row, plan->m)), eps);
         divisor[i] = bound > 0 ? bound : 1; /* a zero row stays zero */
         largest = bound > largest ? bound : largest;
     }
@@ -243,7 +268,7 @@ void mu_normalize(mu_iteration *it, const mu_survey *survey)
     }
     it->x.scale = ldexp(1, -exponent);
     double eps = ldexp(options->eps, -survey->exponent);
-    double norm = sqrt(survey->sum_squares);
+    double norm = plan->round.input ? round_input(it) : sqrt(survey->sum_squares);
     if (normalization != MUONIUM_NORM_FROBENIUS) {
         mu_gram_of_x(it);
         it->has_gram = true;
@@ -255,7 +280,10 @@ void mu_normalize(mu_iteration *it, const mu_survey *survey)
                                                                    : mu_largest_eigenvalue(it);
         norm = sqrt(eigenvalue);
     }
-    double divisor = guarded(options, norm, eps);
+    /* X times the reciprocal, rounded, is X divided by it, rounded: a quotient of two numbers of
+     * a half type is never so near the middle between two others that f32 could mistake it
+     * (tests/test_rounding.py tries all). */
+    double divisor = guarded(plan, norm, eps);
     double factor = is_f32 ? (double)(float)(1 / divisor) : 1 / divisor;
     it->certificate.divisor = ldexp(divisor, survey->exponent);
     it->x.scale *= factor;

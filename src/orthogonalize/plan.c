@@ -25,7 +25,24 @@ static const muonium_plan_options defaults = {
     .precision = MUONIUM_F32,
     .form = MUONIUM_FORM_AUTO,
     .nonfinite = MUONIUM_NONFINITE_ERROR,
+    .rounding = MUONIUM_ROUNDING_STORED,
 };
+
+static const mu_rounding roundings[] = {
+    [MUONIUM_ROUNDING_STORED] = {.square = true},
+    [MUONIUM_ROUNDING_TORCH] = {.input = true, .divisor = true},
+    [MUONIUM_ROUNDING_KELLER] = {.input = true,
+                                 .divisor = true,
+                                 .factor = true,
+                                 .square = true,
+                                 .linear = true,
+                                 .sum = true},
+    [MUONIUM_ROUNDING_MOTIF] = {.input = true, .divisor = true, .square = true, .linear = true},
+    [MUONIUM_ROUNDING_FP16] =
+        {.input = true, .square = true, .scaled = true, .linear = true, .sum = true},
+};
+
+enum { ROUNDING_COUNT = sizeof roundings / sizeof roundings[0] };
 
 void muonium_plan_options_init_sized(muonium_plan_options *options, size_t size)
 {
@@ -52,6 +69,7 @@ static muonium_status check_options(const muonium_plan_options *o)
         {"precision", (int)o->precision, 4},
         {"form", (int)o->form, MUONIUM_FORM_QUINTIC + 1},
         {"nonfinite", (int)o->nonfinite, 3},
+        {"rounding", (int)o->rounding, ROUNDING_COUNT},
     };
     for (size_t i = 0; i < sizeof choices / sizeof choices[0]; i++) {
         muonium_status status = check_choice(choices[i].field, choices[i].value, choices[i].count);
@@ -178,6 +196,7 @@ muonium_plan mu_careful_plan(const muonium_plan *plan)
     careful.form = &mu_form_standard;
     careful.direct = NULL;
     careful.half = false;
+    careful.round = (mu_rounding){0};
     careful.multiplier = careful.kernel;
     careful.options.safety_factor = fmax(1, careful.options.safety_factor);
     return careful;
@@ -233,9 +252,13 @@ static muonium_status fill_plan(muonium_plan *plan)
     if (status != MUONIUM_OK) {
         return status;
     }
+    if (plan->half) {
+        bool standard = plan->form == &mu_form_standard;
+        plan->round = roundings[standard ? o->rounding : MUONIUM_ROUNDING_STORED];
+    }
     plan->squares = plan->form->squares(plan);
     if (plan->squares < 3) {
-        plan->squares = 3; /* R, and two powers of it for mu_largest_eigenvalue */
+        plan->squares = 3; /* R, and two powers of it for mu_largest_eigenvalue; for roundings */
     }
     return size_workspace(plan);
 }

@@ -22,6 +22,18 @@ enum { MU_MAX_SQUARES = MU_MAX_PRODUCTS + 4 };
 
 typedef struct mu_iteration mu_iteration;
 
+/* What the standard form rounds to a half type besides the normalised X, R, b R + c R^2 and the
+ * new X: a row of the table in plan.c. In f32 and f64 nothing is. */
+typedef struct mu_rounding {
+    bool input;   /* X before its norm is taken */
+    bool divisor; /* the norm, and each number that leads from it to the divisor */
+    bool factor;  /* c R, which is then multiplied by R */
+    bool square;  /* R^2, or with `factor` (c R) R */
+    bool scaled;  /* c R^2; only with `square` */
+    bool linear;  /* b R; only with `square` */
+    bool sum;     /* a X and Z X */
+} mu_rounding;
+
 /* One way to evaluate the polynomials: an entry of the list in forms.c. */
 typedef struct mu_form {
     muonium_form id;
@@ -49,6 +61,7 @@ struct muonium_plan {
     const mu_kernel *wide;       /* f64: for inputs and scales beyond f32 */
     bool tall;
     bool half;     /* intermediates are rounded to options.precision */
+    mu_rounding round;
     bool in_place; /* X is kept in the caller's matrix, which is its own result */
     size_t m, n;
     size_t ldx, ldr;   /* rows of our own m x n and m x m matrices */

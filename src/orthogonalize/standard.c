@@ -6,10 +6,13 @@
 
 static double flops(const muonium_plan *plan)
 {
-    double sum = 0;
+    double sum = 0, square = mu_symmul_flops(plan->m);
+    if (plan->round.factor) {
+        square = mu_apply_flops(plan->m, plan->m); /* the product is not symmetric */
+    }
     for (int t = 0; t < plan->options.steps; t++) {
         sum += mu_gram_flops(plan->m, plan->n) + mu_apply_flops(plan->m, plan->n);
-        sum += plan->table[t][2] != 0 || plan->half ? mu_symmul_flops(plan->m) : 0;
+        sum += plan->table[t][2] != 0 || plan->half ? square : 0;
     }
     return sum;
 }

@@ -1,7 +1,7 @@
 /*
  * steps.c: what a step of any form is made of: the Gram matrix, the watch over it,
  * the polynomial and the move of X. In the half modes every result is rounded as it
- * would be by storing it.
+ * would be by storing it, and parts of it as plan->round says.
  */
 #include <math.h>
 
@@ -59,6 +59,30 @@ static void combine_row(const row_pass *pass, size_t i)
     pass->it->plan->kernel->row_combine(row_at(pass, pass->matrix, i), pass->factor,
                                         row_at(pass, pass->other, i), pass->other_factor, pass->n,
                                         pass->it->plan->options.precision);
+}
+
+/* matrix = round(factor * other) */
+static void multiple_row(const row_pass *pass, size_t i)
+{
+    const muonium_plan *plan = pass->it->plan;
+    void *row = row_at(pass, pass->matrix, i);
+    plan->kernel->row_add(row, row_at(pass, pass->other, i), pass->n, pass->factor, false);
+    plan->kernel->row_round(row, pass->n, plan->options.precision);
+}
+
+/* matrix = round(round(factor * matrix) + round(other)), where lines of other are ldr apart. */
+static void sum_row(const row_pass *pass, size_t i)
+{
+    const muonium_plan *plan = pass->it->plan;
+    const mu_kernel *kernel = plan->kernel;
+    muonium_dtype half = plan->options.precision;
+    size_t skip = i * plan->ldr * muonium_dtype_size(kernel->type);
+    void *row = row_at(pass, pass->matrix, i), *other = (char *)(uintptr_t)pass->other + skip;
+    kernel->row_scale(row, pass->n, pass->factor);
+    kernel->row_round(row, pass->n, half);
+    kernel->row_round(other, pass->n, half);
+    kernel->row_add(row, other, pass->n, 1, true);
+    kernel->row_round(row, pass->n, half);
 }
 
 void mu_scale_rows(mu_iteration *it, void *matrix, size_t rows, size_t n, size_t ld, double factor)
@@ -181,23 +205,57 @@ void mu_take_gram(mu_iteration *it)
     it->has_gram = false;
 }
 
+/* to = round(factor * from); may be the same. */
+static mu_operand take_multiple(mu_iteration *it, double factor, const void *from, void *to)
+{
+    const muonium_plan *plan = it->plan;
+    row_pass pass = {it, to, from, plan->m, plan->m, plan->ldr, factor, 0, multiple_row};
+    run_pass(&pass);
+    return mu_operand_of(plan->kernel, to, plan->ldr, 1, 0);
+}
+
+/* z = round(b R + c R^2), the square being rounded itself, and what else plan->round says. */
+static void combine_rounded(mu_iteration *it, double b, double c, void *z)
+{
+    const muonium_plan *plan = it->plan;
+    mu_operand r = mu_operand_of(plan->kernel, it->square[0], plan->ldr, 1, 0), term = r;
+    void *spare = it->square[2];
+    if (plan->round.factor) {
+        /* c R, rounded, does not commute with R: both triangles are needed. */
+        mu_operand left = take_multiple(it, c, r.data, spare);
+        mu_apply(&it->with, plan->m, plan->m, &left, &r, z, plan->ldr, 1);
+        c = 1;
+    } else {
+        mu_symmul(&it->with, plan->m, &r, &r, z, plan->ldr);
+    }
+    if (plan->round.scaled) {
+        round_rows(it, z, plan->m, plan->ldr);
+        take_multiple(it, c, z, z);
+        c = 1;
+    }
+    if (plan->round.linear) {
+        term = take_multiple(it, b, r.data, spare);
+        b = 1;
+    }
+    row_pass pass = {it, z, term.data, plan->m, plan->m, plan->ldr, c, b, combine_row};
+    run_pass(&pass);
+}
+
 mu_operand mu_polynomial(mu_iteration *it, int t, void *z)
 {
     const muonium_plan *plan = it->plan;
     const mu_kernel *kernel = plan->kernel;
     const double *abc = plan->table[t];
     const void *r = it->square[0];
-    mu_operand right = mu_operand_of(kernel, r, plan->ldr, 1, 0);
-    if (plan->half) {
-        /* The square itself is stored, and so rounded, before it is combined. */
-        mu_symmul(&it->with, plan->m, &right, &right, z, plan->ldr);
-        row_pass pass = {it, z, r, plan->m, plan->m, plan->ldr, abc[2], abc[1], combine_row};
-        run_pass(&pass);
-    } else if (abc[2] == 0) {
+    if (plan->round.square) {
+        combine_rounded(it, abc[1], abc[2], z);
+    } else if (abc[2] == 0 && !plan->half) {
         return mu_operand_of(kernel, r, plan->ldr, abc[1], abc[0]);
     } else {
         mu_operand left = mu_operand_of(kernel, r, plan->ldr, abc[2], abc[1]);
+        mu_operand right = mu_operand_of(kernel, r, plan->ldr, 1, 0);
         mu_symmul(&it->with, plan->m, &left, &right, z, plan->ldr);
+        round_rows(it, z, plan->m, plan->ldr);
     }
     return mu_operand_of(kernel, z, plan->ldr, 1, abc[0]);
 }
@@ -222,9 +280,44 @@ static void round_x(mu_iteration *it, const mu_oriented *x)
     run_pass(&pass);
 }
 
+/* The same, a X and Z X being rounded before they are added: by blocks of so many columns of X
+ * that those of Z X fit into a square. */
+static void advance_rounded(mu_iteration *it, const mu_operand *q)
+{
+    const muonium_plan *plan = it->plan;
+    const mu_oriented *home = &it->home;
+    mu_lines lines = mu_lines_of(plan, home);
+    mu_operand z = *q;
+    z.shift = 0;
+    for (size_t j = 0; j < plan->n; j += plan->m) {
+        size_t cols = plan->n - j < plan->m ? plan->n - j : plan->m;
+        mu_operand x = it->x;
+        char *block = mu_block_at(home, 0, j, plan->m, cols).data;
+        x.data = block;
+        mu_apply(&it->with, plan->m, cols, &z, &x, it->square[2], lines.columns ? 1 : plan->ldr,
+                 lines.columns ? plan->ldr : 1);
+        row_pass pass = {it,
+                         block,
+                         it->square[2],
+                         lines.columns ? cols : plan->m,
+                         lines.columns ? plan->m : cols,
+                         lines.ld,
+                         q->shift * it->x.scale,
+                         0,
+                         sum_row};
+        run_pass(&pass);
+    }
+    it->x = mu_operand_at(home);
+    it->delivered = home->data == it->out.data;
+}
+
 void mu_advance(mu_iteration *it, const mu_operand *q, bool last)
 {
     const muonium_plan *plan = it->plan;
+    if (plan->round.sum) {
+        advance_rounded(it, q);
+        return;
+    }
     bool same = it->keeps_input && it->out.data == it->in.data;
     bool deliver = last && !plan->half && !same && takes_products(it, &it->out);
     const mu_oriented *to = deliver ? &it->out : &it->home;

@@ -149,7 +149,8 @@ class Optimizer:
     def newton_schulz(matrix, o):
         return orthogonalize(matrix, choose(o.coefficients, o.steps),
                              normalization=o.normalization, eps_mode=o.eps_mode, eps=o.eps,
-                             safety_factor=o.safety_factor, precision=o.precision)
+                             safety_factor=o.safety_factor, precision=o.precision,
+                             rounding=o.rounding)
 
     def add(self, name, data, dtype="f32", layout=None, use_muon=None, use_fallback=False,
             **group):

@@ -5,10 +5,10 @@ semicolon: what named implementations do, if that differs or decided it; "(no)"
 marks a difference that the recipe does not reproduce.
 
 Orthogonalisation
-  divisor in half modes   of the rounded matrix, itself not rounded; torch, keller, timm and
-                          moonlight round the norm to bf16, up to 0.4 % (no)
-  b A + c A A, half modes A A rounded, then the sum rounded once; torch and keller, unfused, round
-                          c A, (c A) A, b A and the sum, timm only the fused sum (no)
+  divisor in half modes   of the rounded matrix, and rounded, but for the rounding "stored"
+  b A + c A A, half modes torch and timm (addmm) round only the sum; keller and moonlight c A,
+                          (c A) A and b A too; motif A A and b A; fp16 A A, c (A A) and b A, but
+                          not the divisor. moonlight is compiled, which leaves out some (no)
   safety_factor and eps   norm x factor first, then clamp or add; timm the same
   aol, schatten with eps  eps acts on each row's divisor, on the Schatten-4 norm
   spectral                exact largest singular value, without a margin
@@ -55,7 +55,7 @@ import re
 
 from . import layouts
 from .coefficients import Generated, PRESETS, choose
-from .orthogonalize import EPS_MODES, NORMALIZATIONS
+from .orthogonalize import EPS_MODES, NORMALIZATIONS, ROUNDINGS
 from .rounding import DTYPES
 
 # One pattern is compared with each component of a name such as h.0.ln_1.weight.
@@ -70,6 +70,7 @@ CHOICES = {
     "normalization": NORMALIZATIONS,
     "eps_mode": EPS_MODES,
     "precision": DTYPES,
+    "rounding": tuple(ROUNDINGS),
     "scale": ("original", "match_rms_adamw", "rms_to_rms", "none"),
     "decay": ("decoupled", "cautious", "independent"),
     "adam": ("adamw", "nadamw", "by_nesterov"),
@@ -96,6 +97,7 @@ class Options:
     eps: float = 1e-7
     safety_factor: float = 1.0
     precision: str = "f32"
+    rounding: str = "stored"
     scale: str = "match_rms_adamw"
     scale_factor: float = 1.0
     normalize_spatial: bool = True
@@ -133,22 +135,25 @@ _KELLER_NORM = dict(eps_mode="add", eps=1e-7, coefficients="original")
 RECIPES = {
     "muonium": {},
     "motif": dict(eps_mode="add", eps=1e-7, coefficients=Generated(rows=10), precision="bf16",
-                  weight_decay=0.0, layout_3d="experts"),
+                  rounding="motif", weight_decay=0.0, layout_3d="experts"),
     "fp16": dict(momentum_form="sum", eps_mode="add", eps=1e-7,
-                 coefficients=tuple(x / 1.02 for x in _ORIGINAL), precision="f16", lr=3e-4),
+                 coefficients=tuple(x / 1.02 for x in _ORIGINAL), precision="f16", rounding="fp16",
+                 lr=3e-4),
     "fp32": dict(momentum_form="sum", eps_mode="add", eps=1e-7, coefficients="original",
                  precision="f32", lr=3e-4),
     "timm": dict(nesterov=False, eps_mode="clamp", eps=1e-7, coefficients="quintic",
-                 precision="bf16", weight_decay=0.0, adam="by_nesterov", adam_eps=None),
+                 precision="bf16", rounding="torch", weight_decay=0.0, adam="by_nesterov",
+                 adam_eps=None),
     "optax": dict(momentum_form="ema_corrected", eps_mode="add", eps=1e-8,
                   coefficients="original", scale="original", lr=None, weight_decay=0.0,
                   adam_betas=(0.9, 0.999), adam_eps=None, adam_weight_decay=0.0, only_2d=True),
     "torch": dict(eps_mode="clamp", eps=1e-7, coefficients="original", scale="original",
-                  precision="bf16", lr=1e-3, weight_decay=0.1, only_2d=True),
-    "keller": dict(**_KELLER_NORM, scale="original", precision="bf16", weight_decay=0.0,
-                   adam_lr=3e-4, adam_eps=1e-10, adam_weight_decay=0.0, layout_3d="experts"),
-    "moonlight": dict(**_KELLER_NORM, momentum_form="sum", precision="bf16", lr=1e-3,
-                      weight_decay=0.1),
+                  precision="bf16", rounding="torch", lr=1e-3, weight_decay=0.1, only_2d=True),
+    "keller": dict(**_KELLER_NORM, scale="original", precision="bf16", rounding="keller",
+                   weight_decay=0.0, adam_lr=3e-4, adam_eps=1e-10, adam_weight_decay=0.0,
+                   layout_3d="experts"),
+    "moonlight": dict(**_KELLER_NORM, momentum_form="sum", precision="bf16", rounding="keller",
+                      lr=1e-3, weight_decay=0.1),
 }
 
 
