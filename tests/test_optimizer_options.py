@@ -240,6 +240,8 @@ def test_direct_form(fields):
 
 @pytest.mark.parametrize("fields", [
     dict(adam="nadamw"), dict(adam="by_nesterov"), dict(adam_lr=0.1), dict(adam_lr=0.0),
+    dict(adam="nadamw", nadamw_form="timm"), dict(adam="nadamw", nadamw_form="optax"),
+    dict(adam_eps_root=0.1), dict(adam="nadamw", adam_eps_root=3.0),
     dict(adam_lr_scale=3.0), dict(adam_betas=(0.5, 0.7)), dict(adam_betas=(0.0, 0.0)),
     dict(adam_eps=0.2), dict(adam_eps=None, eps=0.3), dict(adam_weight_decay=2.0)])
 def test_adam(fields):

@@ -21,6 +21,7 @@ CHOICES = {
     "form": FORMS,
     "nonfinite": ("error", "skip", "propagate"),
     "adam": ("adamw", "nadamw", "by_nesterov"),
+    "nadamw_form": ("lookahead", "timm", "optax"),
     "route": ("auto", "muon", "adam"),
     "layout": ("auto", "flatten", "spatial", "experts", "fan"),
     "state_dtype": DTYPES,

@@ -48,6 +48,7 @@ static const char *const dtypes[] = {"f32", "f64", "bf16", "f16"};
 static const char *const forms[] = {"auto", "standard", "gram", "direct", "quintic"};
 static const char *const policies[] = {"error", "skip", "propagate"};
 static const char *const adam_kinds[] = {"adamw", "nadamw", "by_nesterov"};
+static const char *const nadamw_forms[] = {"lookahead", "timm", "optax"};
 static const char *const routes[] = {"auto", "muon", "adam"};
 static const char *const layouts[] = {"auto", "flatten", "spatial", "experts", "fan"};
 
@@ -94,9 +95,11 @@ static const field recipe_fields[] = {
     {FIELD(safety_factor, NUMBER)},
     {CHOICE_FIELD(precision, dtypes)},
     {CHOICE_FIELD(adam, adam_kinds)},
+    {CHOICE_FIELD(nadamw_form, nadamw_forms)},
     {FIELD(adam_beta1, NUMBER)},
     {FIELD(adam_beta2, NUMBER)},
     {FIELD(adam_eps, NUMBER)},
+    {FIELD(adam_eps_root, NUMBER)},
     {CHOICE_FIELD(route, routes)},
     {FIELD(patterns, PATTERNS)},
     {FIELD(min_dim, SIZE)},
