@@ -486,6 +486,7 @@ typedef struct muonium_options {
     double scale_factor; /* >= 0: multiplies the scale */
     muonium_decay decay;
     bool spatial_normalize; /* spatial layout: times (number of positions)^-1/2 */
+    bool maximize;          /* of AdamW parameters too: step along the gradients, not against */
 
     /* NorMuon: rows of O divided by the root of a running mean of their squares, then
      * brought back to the norm of O. */

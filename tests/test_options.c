@@ -97,6 +97,7 @@ static void assert_common(const muonium_options *o)
     assert_same(o->scale_factor, 1);
     assert_int_equal(o->decay, MUONIUM_DECAY_DECOUPLED);
     assert_true(o->spatial_normalize);
+    assert_false(o->maximize);
     assert_false(o->normuon);
     assert_same(o->normuon_beta2, 0.95);
     assert_same(o->normuon_eps, 1e-10);

@@ -84,7 +84,7 @@ class Options(Structure):
     _fields_ = [("struct_size", c_size_t), ("lr", c_double), ("weight_decay", c_double),
                 ("momentum", c_double), ("momentum_form", c_int), ("nesterov", c_bool),
                 ("nesterov_form", c_int), ("scale", c_int), ("scale_factor", c_double),
-                ("decay", c_int), ("spatial_normalize", c_bool), ("normuon", c_bool),
+                ("decay", c_int), ("spatial_normalize", c_bool), ("maximize", c_bool), ("normuon", c_bool),
                 ("normuon_beta2", c_double), ("normuon_eps", c_double), ("steps", c_int),
                 ("table", _table), ("table_rows", c_size_t), ("coefficients", c_char_p),
                 ("lower", c_double), ("safety", c_double), ("cushion", c_double),

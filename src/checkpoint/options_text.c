@@ -79,6 +79,7 @@ static const field recipe_fields[] = {
     {FIELD(scale_factor, NUMBER)},
     {CHOICE_FIELD(decay, decays)},
     {FIELD(spatial_normalize, SWITCH)},
+    {FIELD(maximize, SWITCH)},
     {FIELD(normuon, SWITCH)},
     {FIELD(normuon_beta2, NUMBER)},
     {FIELD(normuon_eps, NUMBER)},

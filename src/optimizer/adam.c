@@ -18,15 +18,15 @@ static mu_adam_step step_of(const mu_parameter *p)
         of_m = beta1 * (o->nadamw_form == MUONIUM_NADAMW_TIMM ? now : ahead);
         of_g = (1 - beta1) * (o->nadamw_form == MUONIUM_NADAMW_LOOKAHEAD ? ahead : now);
     }
-    double v_correction = 1 - pow(beta2, t);
+    double v_correction = 1 - pow(beta2, t), sign = o->maximize ? -1 : 1; /* of the gradient */
     mu_adam_step step = {
         .beta1 = (float)beta1,
-        .one_minus_beta1 = (float)(1 - beta1),
+        .one_minus_beta1 = (float)(sign * (1 - beta1)),
         .beta2 = (float)beta2,
         .one_minus_beta2 = (float)(1 - beta2),
         .decay = (float)(lr * mu_adam_weight_decay(o)),
         .of_m = (float)of_m,
-        .of_g = (float)of_g,
+        .of_g = (float)(sign * of_g),
         .v_scale = (float)(1 / sqrt(v_correction)),
         .root = (float)(o->adam_eps_root * v_correction),
         .eps = (float)mu_adam_eps(o),

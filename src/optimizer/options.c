@@ -32,6 +32,7 @@ static const muonium_options defaults = {
     .scale_factor = 1,
     .decay = MUONIUM_DECAY_DECOUPLED,
     .spatial_normalize = true,
+    .maximize = false,
 
     .normuon = false,
     .normuon_beta2 = 0.95,

@@ -188,7 +188,8 @@ class Optimizer:
                 p.skipped += 1
                 continue
             p.t += 1
-            (self.muon_step if p.muon else self.fallback_step)(p, factor * g)
+            sign = -1.0 if p.options.maximize else 1.0
+            (self.muon_step if p.muon else self.fallback_step)(p, sign * factor * g)
 
     def muon_step(self, p, g):
         o, w = p.options, p.weights()

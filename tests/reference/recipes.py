@@ -97,6 +97,7 @@ class Options:
     scale: str = "match_rms_adamw"
     scale_factor: float = 1.0
     normalize_spatial: bool = True
+    maximize: bool = False
     decay: str = "decoupled"
     normuon: bool = False
     normuon_beta2: float = 0.95
