@@ -475,9 +475,16 @@ typedef enum muonium_decay {
 
 typedef enum muonium_adam_kind {
     MUONIUM_ADAMW = 0,
-    MUONIUM_NADAMW = 1,          /* first moment looked ahead: (b1 m + (1-b1) g) / (1-b1^(t+1)) */
+    MUONIUM_NADAMW = 1,          /* with the first moment looked ahead, see muonium_nadamw_form */
     MUONIUM_ADAM_BY_NESTEROV = 2 /* NAdamW if nesterov is on, else AdamW */
 } muonium_adam_kind;
+
+/* The first moment of NAdamW in step t, counted from 1; m has taken up this step's gradient g. */
+typedef enum muonium_nadamw_form {
+    MUONIUM_NADAMW_LOOKAHEAD = 0, /* (b1 m + (1-b1) g) / (1 - b1^(t+1)) */
+    MUONIUM_NADAMW_TIMM = 1,      /* (b1 m + (1-b1) g) / (1 - b1^t) */
+    MUONIUM_NADAMW_OPTAX = 2      /* b1 m / (1 - b1^(t+1)) + (1-b1) g / (1 - b1^t) */
+} muonium_nadamw_form;
 
 /* Which optimizer a parameter gets: by rules (see muonium_add), or by order. */
 typedef enum muonium_route {
@@ -513,6 +520,7 @@ typedef struct muonium_options {
     double scale_factor; /* >= 0: multiplies the scale */
     muonium_decay decay;
     bool spatial_normalize; /* spatial layout: times (number of positions)^-1/2 */
+    bool maximize;          /* of AdamW parameters too: step along the gradients, not against */
 
     /* NorMuon: rows of O divided by the root of a running mean of their squares, then
      * brought back to the norm of O. */
@@ -539,11 +547,13 @@ typedef struct muonium_options {
 
     /* AdamW for everything else; decay is always decoupled. Negative: follow Muon. */
     muonium_adam_kind adam;
+    muonium_nadamw_form nadamw_form;
     double adam_lr;           /* negative: adam_lr_scale * lr */
     double adam_lr_scale;     /* >= 0 */
     double adam_beta1;        /* in [0, 1) */
     double adam_beta2;        /* in [0, 1) */
     double adam_eps;          /* negative: eps */
+    double adam_eps_root;     /* >= 0: added to the second moment under the root */
     double adam_weight_decay; /* negative: weight_decay */
 
     /* Routing. A pattern may hold * and ?; it is compared, without regard to case, with

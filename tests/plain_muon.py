@@ -28,6 +28,7 @@ class Recipe:
     betas: tuple = (0.9, 0.95)
     adam_eps: float = 1e-8
     adam_decay: object = None  # None: Muon's
+    ahead: bool = False        # NAdamW, as optax has it
     steps: int = 5
     dtype: object = torch.float32  # of the iteration
 
@@ -39,7 +40,7 @@ RECIPES = {
     "fp16": Recipe(3e-4, 0.01, form="sum", table=(tuple(x / 1.02 for x in ORIGINAL),)),
     "timm": Recipe(0.02, 0.0, nesterov=False, table="quintic", eps_mode="clamp", adam_eps=1e-7),
     "optax": Recipe(0.02, 0.0, form="corrected", eps=1e-8, scale="original", betas=(0.9, 0.999),
-                    adam_decay=0.0),
+                    adam_decay=0.0, ahead=True),
     "torch": Recipe(1e-3, 0.1, eps_mode="clamp", scale="original"),
     "keller": Recipe(0.02, 0.0, scale="original", adam_ratio=3e-4 / 0.02, adam_eps=1e-10,
                      adam_decay=0.0),
@@ -111,4 +112,8 @@ class PlainMuon:
         s["m"] = r.betas[0] * s.get("m", torch.zeros_like(g)) + (1 - r.betas[0]) * g
         s["v"] = r.betas[1] * s.get("v", torch.zeros_like(g)) + (1 - r.betas[1]) * g * g
         root = (s["v"] / (1 - r.betas[1] ** t)).sqrt() + r.adam_eps
-        p.copy_((1 - lr * decay) * p - lr * s["m"] / (1 - r.betas[0] ** t) / root)
+        b1 = r.betas[0]
+        first = s["m"] / (1 - b1**t)
+        if r.ahead:
+            first = b1 * s["m"] / (1 - b1 ** (t + 1)) + (1 - b1) * g / (1 - b1**t)
+        p.copy_((1 - lr * decay) * p - lr * first / root)

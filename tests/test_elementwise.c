@@ -95,6 +95,7 @@ static mu_adam_step any_adam_step(test_rng *rng)
         .of_m = (float)(look_ahead ? of_m * beta1 : of_m),
         .of_g = (float)(look_ahead ? of_m * (1.0 - beta1) : 0.0),
         .v_scale = (float)(1.0 / sqrt(1.0 - pow(beta2, steps))),
+        .root = test_below(rng, 2) == 0 ? 0.0f : 1e-3f,
         .eps = test_below(rng, 3) == 0 ? 0.0f : 1e-8f,
         .g_limit = test_below(rng, 2) == 0 ? INFINITY : MU_ADAM_G_LIMIT,
         .limit = any_limit(rng),
@@ -331,7 +332,7 @@ static void test_adam_formula(void **state)
         for (size_t i = 0; i < MANY; i++) {
             double old = (double)s.beta1 * m0[i], new = (double)s.one_minus_beta1 *g[i];
             double square = (double)s.beta2 * v0[i] + (double)s.one_minus_beta2 * g[i] * g[i];
-            double divisor = sqrt(square) * (double)s.v_scale + (double)s.eps;
+            double divisor = sqrt(square + (double)s.root) * (double)s.v_scale + (double)s.eps;
             double of_g = (double)s.of_g * g[i], kept = w0[i] - (double)s.decay * w0[i];
             double step = ((double)s.of_m * (old + new) + of_g) / divisor;
             double spread =
@@ -354,6 +355,7 @@ static void test_adam_extremes(void **state)
     for (int round = 0; round < 10; round++) {
         mu_adam_step s = any_adam_step(&rng);
         s.eps = round % 2 == 0 ? 0.0f : 1e-8f;
+        s.root = 0.0f;
         fill(&rng, g, MANY, true);
         fill(&rng, m0, MANY, true);
         fill(&rng, w0, MANY, true);

@@ -20,7 +20,7 @@ from reference import layouts
 from reference.coefficients import PRESETS, Generated, choose
 from reference.optimizer import adam_moments, adam_step
 from reference.orthogonalize import orthogonalize
-from reference.trajectory import Spec, distance, unit
+from reference.trajectory import Spec, distance, initial, unit
 
 STEPS = 6
 TOLERANCE = 5e-6  # rounding in f32, amplified by the slopes of the polynomials
@@ -236,10 +236,28 @@ def test_direct_form(fields):
     assert distance(pair.exact(), quintics) > 5 * 100 * TOLERANCE
 
 
+@pytest.mark.parametrize("fields", [{}, dict(adam="nadamw", normuon=True), dict(state_dtype="bf16"),
+                                    dict(momentum_form="ema_corrected", decay="cautious")])
+def test_maximize(fields):
+    """The same bits as with all gradients turned round."""
+    turned, pair = Pair(**fields), Pair(**fields, maximize=True)
+    for step in range(1, 6):
+        for i, spec in enumerate(pair.specs):
+            pair.grads[i][...] = unit(SEED, step, i, spec.shape)
+            turned.grads[i][...] = -pair.grads[i]
+        pair.library.step()
+        turned.library.step()
+    for a, b in zip(pair.data, turned.data):
+        assert np.array_equal(a, b)
+    assert not np.array_equal(pair.data[0], store("f32", initial(SEED, 0, pair.specs[0])))
+
+
 # ---- AdamW -------------------------------------------------------------------------
 
 @pytest.mark.parametrize("fields", [
     dict(adam="nadamw"), dict(adam="by_nesterov"), dict(adam_lr=0.1), dict(adam_lr=0.0),
+    dict(adam="nadamw", nadamw_form="timm"), dict(adam="nadamw", nadamw_form="optax"),
+    dict(adam_eps_root=0.1), dict(adam="nadamw", adam_eps_root=3.0),
     dict(adam_lr_scale=3.0), dict(adam_betas=(0.5, 0.7)), dict(adam_betas=(0.0, 0.0)),
     dict(adam_eps=0.2), dict(adam_eps=None, eps=0.3), dict(adam_weight_decay=2.0)])
 def test_adam(fields):

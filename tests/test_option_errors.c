@@ -57,6 +57,7 @@ static void test_numbers(void **state)
         {FIELD(adam_beta1), {1, -0.5, NAN}, {0.5}},
         {FIELD(adam_beta2), {1, -0.5, NAN}, {0.999}},
         {FIELD(adam_eps), {NAN, INFINITY}, {-2, 1e-3}},
+        {FIELD(adam_eps_root), {-1e-9, NAN, INFINITY}, {0, 1e-3}},
         {FIELD(adam_weight_decay), {NAN, INFINITY}, {-2, 1e-3}},
         {FIELD(max_aspect), {0.5, -1, NAN, -INFINITY}, {1, 1e6, INFINITY}},
     };
@@ -100,7 +101,7 @@ static void test_enums(void **state)
         {FIELD(momentum_form), 2}, {FIELD(nesterov_form), 2}, {FIELD(scale), 3},
         {FIELD(decay), 2},         {FIELD(normalization), 4}, {FIELD(eps_mode), 2},
         {FIELD(precision), 3},     {FIELD(form), 4},          {FIELD(nonfinite), 2},
-        {FIELD(adam), 2},          {FIELD(route), 2},
+        {FIELD(adam), 2},          {FIELD(route), 2},         {FIELD(nadamw_form), 2},
     };
     for (size_t i = 0; i < COUNT(fields); i++) {
         for (int value = -1; value <= fields[i].last + 1; value++) {

@@ -30,6 +30,7 @@ enum { ORIGINAL, MATCH_RMS };        /* muonium_scale */
 enum { F32 = 0, BF16 = 2, F16 = 3 }; /* muonium_dtype */
 enum { FLATTEN = 1, EXPERTS = 3 };   /* muonium_layout */
 enum { ADAMW = 0, BY_NESTEROV = 2 }; /* muonium_adam_kind */
+enum { LOOKAHEAD, TIMM, OPTAX };     /* muonium_nadamw_form */
 
 /* What the recipes differ in. Of AdamW: what "follow Muon" comes to. */
 static const struct known {
@@ -58,18 +59,18 @@ static const struct known_rest {
     double safety;
     int generated_rows, table_rows;
     bool only_2d;
-    int layout_3d, adam;
+    int layout_3d, adam, nadamw_form;
     double adam_lr, adam_beta2, adam_eps, adam_weight_decay;
 } known_rest[] = {
-    {"muonium", 2e-2, 0, 0, false, FLATTEN, ADAMW, 0.02, 0.95, 1e-8, 0.01},
-    {"motif", 1e-2, 10, 0, false, EXPERTS, ADAMW, 0.02, 0.95, 1e-8, 0},
-    {"fp16", 2e-2, 0, 1, false, FLATTEN, ADAMW, 3e-4, 0.95, 1e-8, 0.01},
-    {"fp32", 2e-2, 0, 0, false, FLATTEN, ADAMW, 3e-4, 0.95, 1e-8, 0.01},
-    {"timm", 2e-2, 0, 0, false, FLATTEN, BY_NESTEROV, 0.02, 0.95, 1e-7, 0},
-    {"optax", 2e-2, 0, 0, true, FLATTEN, ADAMW, NAN, 0.999, 1e-8, 0},
-    {"torch", 2e-2, 0, 0, true, FLATTEN, ADAMW, 1e-3, 0.95, 1e-8, 0.1},
-    {"keller", 2e-2, 0, 0, false, EXPERTS, ADAMW, 3e-4, 0.95, 1e-10, 0},
-    {"moonlight", 2e-2, 0, 0, false, FLATTEN, ADAMW, 1e-3, 0.95, 1e-8, 0.1},
+    {"muonium", 2e-2, 0, 0, false, FLATTEN, ADAMW, LOOKAHEAD, 0.02, 0.95, 1e-8, 0.01},
+    {"motif", 1e-2, 10, 0, false, EXPERTS, ADAMW, LOOKAHEAD, 0.02, 0.95, 1e-8, 0},
+    {"fp16", 2e-2, 0, 1, false, FLATTEN, ADAMW, LOOKAHEAD, 3e-4, 0.95, 1e-8, 0.01},
+    {"fp32", 2e-2, 0, 0, false, FLATTEN, ADAMW, LOOKAHEAD, 3e-4, 0.95, 1e-8, 0.01},
+    {"timm", 2e-2, 0, 0, false, FLATTEN, BY_NESTEROV, TIMM, 0.02, 0.95, 1e-7, 0},
+    {"optax", 2e-2, 0, 0, true, FLATTEN, BY_NESTEROV, OPTAX, NAN, 0.999, 1e-8, 0},
+    {"torch", 2e-2, 0, 0, true, FLATTEN, ADAMW, LOOKAHEAD, 1e-3, 0.95, 1e-8, 0.1},
+    {"keller", 2e-2, 0, 0, false, EXPERTS, ADAMW, LOOKAHEAD, 3e-4, 0.95, 1e-10, 0},
+    {"moonlight", 2e-2, 0, 0, false, FLATTEN, ADAMW, LOOKAHEAD, 1e-3, 0.95, 1e-8, 0.1},
 };
 
 static void assert_same(double found, double expected)
@@ -96,6 +97,7 @@ static void assert_common(const muonium_options *o)
     assert_same(o->scale_factor, 1);
     assert_int_equal(o->decay, MUONIUM_DECAY_DECOUPLED);
     assert_true(o->spatial_normalize);
+    assert_false(o->maximize);
     assert_false(o->normuon);
     assert_same(o->normuon_beta2, 0.95);
     assert_same(o->normuon_eps, 1e-10);
@@ -108,6 +110,7 @@ static void assert_common(const muonium_options *o)
     assert_int_equal(o->nonfinite, MUONIUM_NONFINITE_ERROR);
     assert_same(o->adam_lr_scale, 1);
     assert_same(o->adam_beta1, 0.9);
+    assert_same(o->adam_eps_root, 0);
     assert_int_equal(o->route, MUONIUM_ROUTE_AUTO);
     assert_null(o->patterns);
     assert_int_equal(o->pattern_count, 0);
@@ -152,7 +155,8 @@ static void test_every_field(void **state)
         assert_int_equal(o.only_2d, r->only_2d);
         assert_int_equal(o.layout_3d, r->layout_3d);
         assert_int_equal(o.adam, r->adam);
-        assert_false(mu_is_nadamw(&o));
+        assert_int_equal(o.nadamw_form, r->nadamw_form);
+        assert_int_equal(mu_is_nadamw(&o), r->adam == BY_NESTEROV && k->nesterov);
         assert_same(mu_adam_lr(&o), r->adam_lr);
         assert_same(o.adam_beta2, r->adam_beta2);
         assert_same(mu_adam_eps(&o), r->adam_eps);

@@ -79,6 +79,7 @@ def test_structures_are_those_of_the_header(tmp_path):
     ("muonium_form", "FORM_", _options.CHOICES["form"]),
     ("muonium_nonfinite", "NONFINITE_", _options.CHOICES["nonfinite"]),
     ("muonium_adam_kind", "", ("adamw", "nadamw", "adam_by_nesterov")),
+    ("muonium_nadamw_form", "NADAMW_", _options.CHOICES["nadamw_form"]),
     ("muonium_route", "ROUTE_", _options.CHOICES["route"]),
     ("muonium_layout", "LAYOUT_", _options.CHOICES["layout"]),
 ])

@@ -596,7 +596,9 @@ def test_parameters_that_are_refused():
                                 ({"recipe": "optax"}, ValueError, "lr is NaN"),
                                 ({"adjust_lr_fn": "no"}, ValueError, "match_rms_adamw"),
                                 ({"ns_stesp": 5}, TypeError, "did you mean 'ns_steps'"),
-                                ({"maximize": True}, ValueError, "maximize")]:
+                                ({"maximize": "yes"}, TypeError, "maximize"),
+                                ({"amsgrad": True}, ValueError, "amsgrad"),
+                                ({"differentiable": True}, ValueError, "differentiable")]:
         with pytest.raises(kind, match=part):
             Muon([good], **options)
     with pytest.raises(ValueError, match="empty"):

@@ -23,6 +23,7 @@ CHOICES = {
     "form": FORMS,
     "nonfinite": ("error", "skip", "propagate"),
     "adam": ("adamw", "nadamw", "by_nesterov"),
+    "nadamw_form": ("lookahead", "timm", "optax"),
     "route": ("auto", "muon", "adam"),
     "layout": ("auto", "flatten", "spatial", "experts", "fan"),
     "state_dtype": DTYPES,
@@ -47,7 +48,8 @@ OF_TENSORS = {"layout", "out_axes", "in_axes", "row_splits", "heads", "use_muon"
 
 # Keywords elsewhere that ask for nothing different here, unless set to something else.
 IMMATERIAL = {"use_addmm": (True, False), "verbose": (True, False), "capturable": (True, False),
-              "foreach": (None, True, False), "differentiable": (False,), "maximize": (False,),
+              "foreach": (None, True, False), "fused": (None, True, False),
+              "differentiable": (False,), "amsgrad": (False,),
               "algo": ("muon",), "scale_eps": (False,)}
 
 _TYPES = {name: kind for name, kind, *_ in Options._fields_

@@ -49,6 +49,7 @@ static const char *const forms[] = {"auto", "standard", "gram", "direct", "quint
 static const char *const roundings[] = {"stored", "torch", "keller", "motif", "fp16"};
 static const char *const policies[] = {"error", "skip", "propagate"};
 static const char *const adam_kinds[] = {"adamw", "nadamw", "by_nesterov"};
+static const char *const nadamw_forms[] = {"lookahead", "timm", "optax"};
 static const char *const routes[] = {"auto", "muon", "adam"};
 static const char *const layouts[] = {"auto", "flatten", "spatial", "experts", "fan"};
 
@@ -79,6 +80,7 @@ static const field recipe_fields[] = {
     {FIELD(scale_factor, NUMBER)},
     {CHOICE_FIELD(decay, decays)},
     {FIELD(spatial_normalize, SWITCH)},
+    {FIELD(maximize, SWITCH)},
     {FIELD(normuon, SWITCH)},
     {FIELD(normuon_beta2, NUMBER)},
     {FIELD(normuon_eps, NUMBER)},
@@ -96,9 +98,11 @@ static const field recipe_fields[] = {
     {CHOICE_FIELD(precision, dtypes)},
     {CHOICE_FIELD(rounding, roundings)},
     {CHOICE_FIELD(adam, adam_kinds)},
+    {CHOICE_FIELD(nadamw_form, nadamw_forms)},
     {FIELD(adam_beta1, NUMBER)},
     {FIELD(adam_beta2, NUMBER)},
     {FIELD(adam_eps, NUMBER)},
+    {FIELD(adam_eps_root, NUMBER)},
     {CHOICE_FIELD(route, routes)},
     {FIELD(patterns, PATTERNS)},
     {FIELD(min_dim, SIZE)},

@@ -14,19 +14,21 @@ static mu_adam_step step_of(const mu_parameter *p)
     double lr = mu_adam_lr(o), beta1 = o->adam_beta1, beta2 = o->adam_beta2;
     double of_m = lr / (1 - pow(beta1, t)), of_g = 0;
     if (mu_is_nadamw(o)) {
-        double ahead = lr / (1 - pow(beta1, t + 1));
-        of_m = ahead * beta1;
-        of_g = ahead * (1 - beta1);
+        double now = of_m, ahead = lr / (1 - pow(beta1, t + 1));
+        of_m = beta1 * (o->nadamw_form == MUONIUM_NADAMW_TIMM ? now : ahead);
+        of_g = (1 - beta1) * (o->nadamw_form == MUONIUM_NADAMW_LOOKAHEAD ? ahead : now);
     }
+    double v_correction = 1 - pow(beta2, t), sign = o->maximize ? -1 : 1; /* of the gradient */
     mu_adam_step step = {
         .beta1 = (float)beta1,
-        .one_minus_beta1 = (float)(1 - beta1),
+        .one_minus_beta1 = (float)(sign * (1 - beta1)),
         .beta2 = (float)beta2,
         .one_minus_beta2 = (float)(1 - beta2),
         .decay = (float)(lr * mu_adam_weight_decay(o)),
         .of_m = (float)of_m,
-        .of_g = (float)of_g,
-        .v_scale = (float)(1 / sqrt(1 - pow(beta2, t))),
+        .of_g = (float)(sign * of_g),
+        .v_scale = (float)(1 / sqrt(v_correction)),
+        .root = (float)(o->adam_eps_root * v_correction),
         .eps = (float)mu_adam_eps(o),
         .g_limit = mu_lets_infinities_through(p) ? INFINITY : MU_ADAM_G_LIMIT,
         .limit = mu_weight_limit(p),

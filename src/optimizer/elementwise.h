@@ -30,9 +30,9 @@ typedef struct mu_update_step {
 } mu_update_step;
 
 /* With g held to [-g_limit, g_limit]: m = beta1 m + (1 - beta1) g; v = beta2 v + ((1 - beta2) g) g;
- * w = w - (decay * w + (of_m * m + of_g * g) / (sqrt(v) * v_scale + eps)),
+ * w = w - (decay * w + (of_m * m + of_g * g) / (sqrt(v + root) * v_scale + eps)),
  * held to [-limit, limit] as in mu_update_step, where bias corrections and the learning
- * rate are in of_m, of_g and v_scale. Gradients held to MU_ADAM_G_LIMIT make no v
+ * rate are in of_m, of_g, root and v_scale. Gradients held to MU_ADAM_G_LIMIT make no v
  * overflow, which would stop its weight for ever; beyond it their size does not matter to
  * the step, which is their sign times the learning rate.
  *
@@ -40,7 +40,7 @@ typedef struct mu_update_step {
  * a gradient stays where it is. */
 typedef struct mu_adam_step {
     float beta1, one_minus_beta1, beta2, one_minus_beta2;
-    float decay, of_m, of_g, v_scale, eps;
+    float decay, of_m, of_g, v_scale, root, eps;
     float g_limit, limit;
 } mu_adam_step;
 

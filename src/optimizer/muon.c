@@ -54,7 +54,9 @@ mu_momentum_step mu_momentum_of(const mu_parameter *p, uint64_t steps)
         of_g = sum_ahead ? 1 : 1 - mu;
         of_m = mu * unbias;
     }
-    mu_momentum_step step = {(float)mu, (float)(sum ? 1 : 1 - mu), (float)of_g, (float)of_m};
+    double sign = o->maximize ? -1 : 1; /* of the gradient */
+    mu_momentum_step step = {(float)mu, (float)(sign * (sum ? 1 : 1 - mu)), (float)(sign * of_g),
+                             (float)of_m};
     return step;
 }
 

@@ -32,6 +32,7 @@ static const muonium_options defaults = {
     .scale_factor = 1,
     .decay = MUONIUM_DECAY_DECOUPLED,
     .spatial_normalize = true,
+    .maximize = false,
 
     .normuon = false,
     .normuon_beta2 = 0.95,
@@ -55,11 +56,13 @@ static const muonium_options defaults = {
     .nonfinite = MUONIUM_NONFINITE_ERROR,
 
     .adam = MUONIUM_ADAMW,
+    .nadamw_form = MUONIUM_NADAMW_LOOKAHEAD,
     .adam_lr = FOLLOW_MUON,
     .adam_lr_scale = 1,
     .adam_beta1 = 0.9,
     .adam_beta2 = 0.95,
     .adam_eps = 1e-8,
+    .adam_eps_root = 0,
     .adam_weight_decay = FOLLOW_MUON,
 
     .route = MUONIUM_ROUTE_AUTO,
@@ -130,6 +133,7 @@ static void timm(muonium_options *o)
     o->precision = MUONIUM_BF16;
     o->rounding = MUONIUM_ROUNDING_TORCH;
     o->adam = MUONIUM_ADAM_BY_NESTEROV;
+    o->nadamw_form = MUONIUM_NADAMW_TIMM;
     o->adam_eps = FOLLOW_MUON;
 }
 
@@ -142,6 +146,8 @@ static void optax(muonium_options *o)
     o->coefficients = "original";
     o->eps_mode = MUONIUM_EPS_ADD;
     o->eps = 1e-8;
+    o->adam = MUONIUM_ADAM_BY_NESTEROV;
+    o->nadamw_form = MUONIUM_NADAMW_OPTAX;
     o->adam_beta2 = 0.999;
     o->adam_eps = FOLLOW_MUON;
     o->adam_weight_decay = 0;
@@ -328,6 +334,7 @@ static muonium_status check_choices(const muonium_options *o)
         {"rounding", "muonium_rounding", (int)o->rounding, MUONIUM_ROUNDING_FP16},
         {"nonfinite", "muonium_nonfinite", (int)o->nonfinite, MUONIUM_NONFINITE_PROPAGATE},
         {"adam", "muonium_adam_kind", (int)o->adam, MUONIUM_ADAM_BY_NESTEROV},
+        {"nadamw_form", "muonium_nadamw_form", (int)o->nadamw_form, MUONIUM_NADAMW_OPTAX},
         {"route", "muonium_route", (int)o->route, MUONIUM_ROUTE_ADAM},
     };
     for (size_t i = 0; i < COUNT(choices); i++) {
@@ -375,6 +382,7 @@ static muonium_status check_numbers(const muonium_options *o)
         {"adam_beta1", o->adam_beta1, BELOW_1},
         {"adam_beta2", o->adam_beta2, BELOW_1},
         {"adam_eps", o->adam_eps, ANY},
+        {"adam_eps_root", o->adam_eps_root, AT_LEAST_0},
         {"adam_weight_decay", o->adam_weight_decay, ANY},
     };
     if (isnan(o->lr)) {

@@ -57,7 +57,7 @@ def adam_moments(m, v, g, betas):
     return betas[0] * m + (1 - betas[0]) * g, betas[1] * v + (1 - betas[1]) * g * g
 
 
-def adam_step(w, m, v, g, t, lr, weight_decay, betas, eps, nadamw_form=None):
+def adam_step(w, m, v, g, t, lr, weight_decay, betas, eps, nadamw_form=None, eps_root=0.0):
     """AdamW, or NAdamW in one of its forms; `m` and `v` include this gradient, t from 1."""
     b1, b2 = betas
     if nadamw_form is None:
@@ -68,7 +68,7 @@ def adam_step(w, m, v, g, t, lr, weight_decay, betas, eps, nadamw_form=None):
         first = (b1 * m + (1 - b1) * g) / (1 - b1**t)
     else:
         first = b1 * m / (1 - b1 ** (t + 1)) + (1 - b1) * g / (1 - b1**t)
-    denominator = np.sqrt(v / (1 - b2**t)) + eps
+    denominator = np.sqrt(v / (1 - b2**t) + eps_root) + eps
     update = np.divide(first, denominator, out=np.zeros_like(first), where=denominator != 0)
     return (1 - lr * weight_decay) * w - lr * update
 
@@ -189,7 +189,8 @@ class Optimizer:
                 p.skipped += 1
                 continue
             p.t += 1
-            (self.muon_step if p.muon else self.fallback_step)(p, factor * g)
+            sign = -1.0 if p.options.maximize else 1.0
+            (self.muon_step if p.muon else self.fallback_step)(p, sign * factor * g)
 
     def muon_step(self, p, g):
         o, w = p.options, p.weights()
@@ -218,7 +219,7 @@ class Optimizer:
         weight_decay = o.weight_decay if o.adam_weight_decay is None else o.adam_weight_decay
         eps = o.eps if o.adam_eps is None else o.adam_eps
         p.store(adam_step(p.weights(), m, v, g, p.t, lr, weight_decay, o.adam_betas, eps,
-                          o.nadamw_form if nesterov else None))
+                          o.nadamw_form if nesterov else None, o.adam_eps_root))
 
     def routing_summary(self):
         """("N Muon, M AdamW", {reason: up to ten shapes}, {reason: count})."""

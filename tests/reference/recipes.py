@@ -32,11 +32,9 @@ Decay and options after O
                           bias correction; norm restored per matrix; its authors add 1e-10 to the
                           new norm (no)
 Everything else
-  NAdamW                  (b1 m + (1-b1) g) / (1 - b1^(t+1)) in all recipes; timm divides by
-                          1 - b1^t, optax has b1 m / (1 - b1^(t+1)) + (1-b1) g / (1 - b1^t): to
-                          reproduce them set nadamw_form to "timm", "optax"
-  Adam of optax           without Nesterov; optax hands its nesterov flag on: adam="nadamw" and
-                          nadamw_form="optax" reproduce it
+  NAdamW                  (b1 m + (1-b1) g) / (1 - b1^(t+1)); timm divides by 1 - b1^t, optax has
+                          b1 m / (1 - b1^(t+1)) + (1-b1) g / (1 - b1^t), and so their recipes
+  nesterov                also of NAdamW in timm and optax, as there
   eps                     added to the corrected sqrt(v); moonlight adds it before the correction
                           (no). Follows Muon's eps in timm and optax, as there
   decay                   follows weight_decay; its own, 0, in keller and optax, as there
@@ -101,6 +99,7 @@ class Options:
     scale: str = "match_rms_adamw"
     scale_factor: float = 1.0
     normalize_spatial: bool = True
+    maximize: bool = False
     decay: str = "decoupled"
     normuon: bool = False
     normuon_beta2: float = 0.95
@@ -112,6 +111,7 @@ class Options:
     adam_lr_scale: float = 1.0
     adam_betas: tuple = (0.9, 0.95)
     adam_eps: float = 1e-8                 # None: eps
+    adam_eps_root: float = 0.0             # under the root
     adam_weight_decay: float = None        # None: weight_decay
     # routing
     patterns: tuple = DEFAULT_PATTERNS
@@ -143,10 +143,11 @@ RECIPES = {
                  precision="f32", lr=3e-4),
     "timm": dict(nesterov=False, eps_mode="clamp", eps=1e-7, coefficients="quintic",
                  precision="bf16", rounding="torch", weight_decay=0.0, adam="by_nesterov",
-                 adam_eps=None),
+                 nadamw_form="timm", adam_eps=None),
     "optax": dict(momentum_form="ema_corrected", eps_mode="add", eps=1e-8,
                   coefficients="original", scale="original", lr=None, weight_decay=0.0,
-                  adam_betas=(0.9, 0.999), adam_eps=None, adam_weight_decay=0.0, only_2d=True),
+                  adam="by_nesterov", nadamw_form="optax", adam_betas=(0.9, 0.999), adam_eps=None,
+                  adam_weight_decay=0.0, only_2d=True),
     "torch": dict(eps_mode="clamp", eps=1e-7, coefficients="original", scale="original",
                   precision="bf16", rounding="torch", lr=1e-3, weight_decay=0.1, only_2d=True),
     "keller": dict(**_KELLER_NORM, scale="original", precision="bf16", rounding="keller",
@@ -184,7 +185,8 @@ def validate(o):
     for field, values in CHOICES.items():
         if getattr(o, field) not in values:
             raise ValueError(f"{field} is {getattr(o, field)!r}: use one of {values}")
-    for field in ("lr", "weight_decay", "eps", "normuon_eps", "scale_factor", "adam_lr_scale"):
+    for field in ("lr", "weight_decay", "eps", "normuon_eps", "scale_factor", "adam_lr_scale",
+                  "adam_eps_root"):
         _check(field, getattr(o, field), 0)
     for field in ("adam_lr", "adam_eps", "adam_weight_decay", "clip_norm"):
         if getattr(o, field) is not None:

@@ -68,7 +68,7 @@ static void adam(const mu_adam_step *step, const float *restrict g, float *restr
         float mean = s.beta1 * m[i] + s.one_minus_beta1 * gradient;
         float square = s.beta2 * v[i] + s.one_minus_beta2 * gradient * gradient;
         float numerator = s.of_m * mean + s.of_g * gradient;
-        float denominator = sqrtf(square) * s.v_scale + s.eps;
+        float denominator = sqrtf(square + s.root) * s.v_scale + s.eps;
         float divisor = denominator == 0.0f ? INFINITY : denominator; /* for a quotient of 0 */
         m[i] = mean;
         v[i] = square;
