@@ -36,6 +36,7 @@ static void set_choices(const option_value *value, muonium_options *o)
     o->form = (muonium_form)chosen(&value[OPTIMIZER_FORM], (int)o->form);
     o->nonfinite = (muonium_nonfinite)chosen(&value[OPTIMIZER_NONFINITE], (int)o->nonfinite);
     o->route = (muonium_route)chosen(&value[OPTIMIZER_ROUTE], (int)o->route);
+    o->routing = (muonium_routing)chosen(&value[OPTIMIZER_ROUTING], (int)o->routing);
     if (value[OPTIMIZER_STATE_DTYPE].given) {
         o->state_dtype = value[OPTIMIZER_STATE_DTYPE].choice == 1 ? MUONIUM_BF16 : MUONIUM_F32;
     }
@@ -67,6 +68,12 @@ muonium_status optimizer_options(const option_value *value, muonium_options *o)
     set_switch(&o->master, &value[OPTIMIZER_MASTER]);
     set_switch(&o->stochastic_rounding, &value[OPTIMIZER_STOCHASTIC]);
     set_choices(value, o);
+    if (value[OPTIMIZER_PATTERN].given) {
+        o->patterns = value[OPTIMIZER_PATTERN].list;
+        o->pattern_count = value[OPTIMIZER_PATTERN].listed;
+    }
+    o->only_patterns = value[OPTIMIZER_ONLY_PATTERNS].given;
+    o->split_fused = value[OPTIMIZER_SPLIT].given;
     if (value[OPTIMIZER_STEPS].given) {
         o->steps = value[OPTIMIZER_STEPS].integer;
     }

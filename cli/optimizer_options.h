@@ -39,6 +39,10 @@ enum {
     OPTIMIZER_ADAM_EPS,
     OPTIMIZER_ADAM_WEIGHT_DECAY,
     OPTIMIZER_ROUTE,
+    OPTIMIZER_ROUTING,
+    OPTIMIZER_PATTERN,
+    OPTIMIZER_ONLY_PATTERNS,
+    OPTIMIZER_SPLIT,
     OPTIMIZER_ONLY_2D,
     OPTIMIZER_EXPERTS,
     OPTIMIZER_STATE_DTYPE,
@@ -100,10 +104,21 @@ enum {
     [OPTIMIZER_ADAM_WEIGHT_DECAY] = OPTIMIZER_NUMBER("adam-weight-decay", "its weight decay"),    \
     [OPTIMIZER_ROUTE] = OPTIMIZER_CHOICE("route", "ROUTE", choices_route,                         \
                                          "Muon or AdamW for all tensors, or by name and shape"),  \
+    [OPTIMIZER_ROUTING] = {.name = "routing", .type = OPTION_CHOICE, .placeholder = "RULE",       \
+                           .choice_name = muonium_routing_name,                                   \
+                           .help = "which names and shapes get Muon"},                            \
+    [OPTIMIZER_PATTERN] = {.name = "pattern", .type = OPTION_LIST, .placeholder = "NAME",         \
+                           .help = "AdamW for tensors with this part of a name between dots; "    \
+                                   "may hold * and ?, and may be repeated"},                      \
+    [OPTIMIZER_ONLY_PATTERNS] = {.name = "only-patterns", .type = OPTION_FLAG,                    \
+                                 .help = "these patterns replace the names of the rule, and do "  \
+                                         "not add to them"},                                      \
+    [OPTIMIZER_SPLIT] = {.name = "split", .type = OPTION_FLAG,                                    \
+                         .help = "split fused QKV, gate and up that are known by their names"},   \
     [OPTIMIZER_ONLY_2D] = OPTIMIZER_CHOICE("only-2d", "SWITCH", choices_switch,                   \
                                            "AdamW for tensors that are not 2-D"),                 \
     [OPTIMIZER_EXPERTS] = OPTIMIZER_CHOICE("experts", "SWITCH", choices_switch,                   \
-                                           "3-D tensors are a matrix per first index, and not "   \
+                                           "3-D tensors are a matrix per first index, or are "    \
                                            "flattened to one"),                                   \
     [OPTIMIZER_STATE_DTYPE] = OPTIMIZER_CHOICE("state-dtype", "TYPE", choices_state_dtype,        \
                                                "what momentum is kept in"),                       \
@@ -115,7 +130,7 @@ enum {
                         .most = 2147483647, .help = "of stochastic rounding"}
 /* clang-format on */
 
-/* The recipe with what was given. Its validity is for whoever uses it to find out. */
+/* The recipe with what was given, to which it points. Its validity is for whoever uses it to find out. */
 muonium_status optimizer_options(const option_value *value, muonium_options *options);
 
 #endif

@@ -129,10 +129,19 @@ static bool set_value(const char *command, const option *entry, const char *text
         }
         break;
     case OPTION_TEXT:
+    case OPTION_LIST:
     case OPTION_FILE:
         if (*text == 0) {
             message_usage(command, "--%s is empty: it needs a %s", entry->name, entry->placeholder);
             return false;
+        }
+        if (entry->type == OPTION_LIST) {
+            if (value->listed == OPTION_LIST_MOST) {
+                message_usage(command, "--%s is given more than %d times", entry->name,
+                              OPTION_LIST_MOST);
+                return false;
+            }
+            value->list[value->listed++] = text;
         }
         break;
     }
@@ -183,7 +192,7 @@ static bool take_option(const table *t, int argc, char **argv, int *at, option_v
         return false;
     }
     option_value *value = &values[entry - t->options];
-    if (value->given) {
+    if (value->given && entry->type != OPTION_LIST) {
         message_usage(t->command, "--%s is given twice: give it once", entry->name);
         return false;
     }

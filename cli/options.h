@@ -25,6 +25,7 @@ typedef enum option_type {
     OPTION_NUMBER,  /* -> number, finite; its range is checked by whoever uses it */
     OPTION_CHOICE,  /* -> choice, the index of the name; and text */
     OPTION_TEXT,    /* -> text, any string but "" */
+    OPTION_LIST,    /* -> list, any strings but "": the option may be repeated */
     OPTION_FILE     /* -> text, the same; a shell completes it as a file name */
 } option_type;
 
@@ -42,12 +43,16 @@ typedef struct option {
                                               OPTION_TEXT: some that a shell may offer */
 } option;
 
+enum { OPTION_LIST_MOST = 32 };
+
 typedef struct option_value {
     bool given; /* on the command line, not by default */
     int integer;
     int choice; /* -1 without a value */
     double number;
-    const char *text; /* NULL without a value */
+    const char *text; /* NULL without a value; the last of a list */
+    const char *list[OPTION_LIST_MOST];
+    size_t listed;
 } option_value;
 
 typedef struct arguments {
@@ -60,7 +65,7 @@ typedef struct arguments {
 /* Parse what follows the name of the subcommand. `value` has room for `count`
  * entries; operands are gathered at the front of `argv`. Accepts --name=value,
  * --name value, -xvalue, -x value, and -- before operands that start with a
- * dash; an option may be given once. On a mistake prints a message for `command`
+ * dash; an option may be given once, but for lists. On a mistake prints a message for `command`
  * and returns false. */
 bool options_parse(const char *command, const option *options, size_t count, int argc, char **argv,
                    option_value *value, arguments *out);

@@ -493,6 +493,21 @@ typedef enum muonium_route {
     MUONIUM_ROUTE_ADAM = 2
 } muonium_route;
 
+/* The rule by which names and shapes decide. Each recipe has that of the implementation it
+ * reproduces; any recipe can be combined with any rule. Fewer than two dimensions always mean
+ * AdamW. docs/recipes.md has the names of each rule. */
+typedef enum muonium_routing {
+    MUONIUM_ROUTING_MUONIUM = 0,   /* AdamW for the default patterns (muonium_default_pattern); the
+                                    rest by shape, within min_dim and max_aspect */
+    MUONIUM_ROUTING_TIMM = 1,      /* by shape alone, within min_dim and max_aspect */
+    MUONIUM_ROUTING_TORCH = 2,     /* Muon for every 2-D tensor, and for no other; optax too */
+    MUONIUM_ROUTING_WRAPPER = 3,   /* of fp16 and fp32: Muon for 2-D tensors but routers,
+                                    embeddings, norms and smear */
+    MUONIUM_ROUTING_KELLER = 4,    /* Muon for every tensor of two dimensions or more */
+    MUONIUM_ROUTING_MOONLIGHT = 5, /* the same but for embed_tokens and lm_head */
+    MUONIUM_ROUTING_MOTIF = 6      /* and but for tok_embeddings and output */
+} muonium_routing;
+
 typedef enum muonium_layout {
     MUONIUM_LAYOUT_AUTO = 0, /* 2-D as it is; more dimensions by options.layout_3d, else flatten */
     MUONIUM_LAYOUT_FLATTEN = 1, /* (out, in * all the rest) */
@@ -556,16 +571,20 @@ typedef struct muonium_options {
     double adam_eps_root;     /* >= 0: added to the second moment under the root */
     double adam_weight_decay; /* negative: weight_decay */
 
-    /* Routing. A pattern may hold * and ?; it is compared, without regard to case, with
-     * each part of a parameter's name between dots and slashes; a match goes to AdamW.
-     * NULL patterns: the default list (embeddings, heads, norms, biases, routers, gains). */
+    /* Routing; see also routing, only_patterns and split_fused below. A pattern may hold *
+     * and ?; it is compared, without regard to case, with each part of a parameter's name
+     * between dots and slashes; a match goes to AdamW. These patterns come before those of
+     * the rule, or replace them if only_patterns is set. */
     muonium_route route; /* MUONIUM_ROUTE_AUTO, or one for all parameters of the group */
     const char *const *patterns;
     size_t pattern_count;
-    size_t min_dim;           /* 4: matrices with a smaller side go to AdamW */
-    double max_aspect;        /* 128: so do matrices longer than that */
-    bool only_2d;             /* tensors of other rank without a layout go to AdamW */
-    muonium_layout layout_3d; /* of 3-D tensors without a layout: FLATTEN or EXPERTS */
+    size_t min_dim;    /* 4: matrices with a smaller side go to AdamW. Of the rules MUONIUM and
+                          TIMM; the others have no such limit */
+    double max_aspect; /* 128: so do matrices longer than that */
+    bool only_2d;      /* tensors of other rank without a layout go to AdamW, under every rule */
+    muonium_layout layout_3d; /* of 3-D tensors without a layout: FLATTEN, EXPERTS, or AUTO:
+                                 EXPERTS for the names of experts ("experts", "moe", "w13",
+                                 "gate_up_proj", ...), else FLATTEN */
 
     /* Storage */
     muonium_dtype state_dtype; /* of the momentum: MUONIUM_F32 or MUONIUM_BF16 */
@@ -579,10 +598,17 @@ typedef struct muonium_options {
                              three times that matrix in all, or half of it for each thread, or
                              2 MB, unless a single matrix needs more */
     muonium_log *log;     /* NULL: silent. Gets the routing of all parameters before the first
-                             step, and what goes wrong without being an error. */
+                             step, the lines of muonium_warnings after "warning: ", and what
+                             goes wrong without being an error. */
     void *log_context;
 
     muonium_rounding rounding; /* of the half types, as in muonium_plan_options */
+
+    /* Routing, continued */
+    muonium_routing routing; /* the rule for parameters without a route */
+    bool only_patterns;      /* `patterns` replace the names of the rule */
+    bool split_fused;        /* split what muonium_fused recognises, as it says, unless the tensor
+                                has a layout or splits of its own */
 } muonium_options;
 
 /* Fill with a recipe, the first `size` bytes of the struct, those that the caller's version
@@ -599,6 +625,17 @@ static inline muonium_status muonium_options_init(muonium_options *options, cons
 
 /* The recipes by index, from 0; NULL past the last. */
 MUONIUM_API const char *muonium_recipe_name(int index);
+
+/* The rules of muonium_routing by index, from 0: "muonium", "timm", ... NULL past the last. */
+MUONIUM_API const char *muonium_routing_name(int index);
+
+/* The patterns of MUONIUM_ROUTING_MUONIUM by index, from 0; NULL past the last. *place, unless
+ * `place` is NULL, gets what the pattern is compared with: "part", each part of a name between
+ * dots and slashes; "word", each word of a part between underscores and digits; "module", the
+ * last part but for "weight" and the like; "outside", each part before the first that is a
+ * number, so not within numbered blocks; "top", the module, if no part before it is a number;
+ * "router", each part, of 2-D tensors with fewer rows than columns outside of experts. */
+MUONIUM_API const char *muonium_default_pattern(int index, const char **place);
 
 #define MUONIUM_MAX_DIMS 8
 
@@ -651,8 +688,8 @@ MUONIUM_API muonium_status muonium_add_group(muonium_optimizer *optimizer,
                                              const muonium_options *options, muonium_group **group);
 
 /* Add a parameter to a group (NULL: the default one). Its state starts at zero. The
- * route is decided here, once: by tensor.route, else the group's route, else name
- * patterns, else shape: AdamW with fewer than two dimensions above 1
+ * route is decided here, once: by tensor.route, else the group's route, else by options.routing:
+ * name patterns, else shape: AdamW with fewer than two dimensions above 1
  * ("insufficient_dims"), with dimension 0 or 1 of size 1 ("leading_unit_dims"), with a
  * side below min_dim ("min_dim_too_small:K") or longer than max_aspect
  * ("extreme_aspect_ratio:R"); else Muon ("ok"). Memory that overlaps another
@@ -661,6 +698,28 @@ MUONIUM_API muonium_status muonium_add_group(muonium_optimizer *optimizer,
  * Parameters are numbered from 0 in the order in which they are added. */
 MUONIUM_API muonium_status muonium_add(muonium_optimizer *optimizer, const muonium_tensor *tensor,
                                        muonium_group *group);
+
+/* Several matrices in one tensor, by the usual names of such tensors. */
+typedef struct muonium_fusion {
+    const char *kind; /* "QKV", "QKV by heads", "K and V" or "gate and up"; NULL: none */
+    size_t count;     /* how many matrices; 0: name and shape do not tell */
+    size_t rows[3];   /* the outputs of each, as for row_splits */
+    bool columns;     /* the tensor is (in, out), as the Conv1D of Hugging Face has it: the split
+                         takes MUONIUM_LAYOUT_FAN with out_axes 2 and in_axes 1 */
+} muonium_fusion;
+
+/* What a tensor is by its name, ndim and shape: c_attn, qkv, qkv_proj, to_qkv, wqkv,
+ * in_proj_weight; query_key_value, linear_qkv; kv_proj, to_kv; gate_up_proj, w13, ... Of QKV
+ * the queries are taken to be as many as the inputs. Matrices that are interleaved by heads
+ * take `heads` of the tensor, three times the number of attention heads. */
+MUONIUM_API muonium_status muonium_fused(const muonium_tensor *tensor, muonium_fusion *fusion);
+
+/* Call `line` with each warning about the routes of the parameters so far, and with `context`:
+ * matrices under Muon that look like a vocabulary, parameters without names under a rule
+ * that needs them, no parameter at all under Muon, fused matrices orthogonalised as one. The log
+ * gets the same before the first step. */
+MUONIUM_API muonium_status muonium_warnings(const muonium_optimizer *optimizer, muonium_log *line,
+                                            void *context);
 
 /* How many parameters were added. */
 MUONIUM_API size_t muonium_parameter_count(const muonium_optimizer *optimizer);

@@ -37,6 +37,7 @@ ENUMS = {
     "nadamw_form": ("lookahead", "timm", "optax"),
     "route": ("auto", "muon", "adam"),
     "layout_3d": ("auto", "flatten", "spatial", "experts", "fan"),
+    "routing": ("muonium", "timm", "torch", "wrapper", "keller", "moonlight", "motif"),
 }
 DTYPES = ENUMS["precision"]
 LAYOUTS = ENUMS["layout_3d"]
@@ -66,8 +67,8 @@ class Options(ctypes.Structure):
         ("min_dim", c_size_t), ("max_aspect", c_double), ("only_2d", c_bool),
         ("layout_3d", c_int), ("state_dtype", c_int), ("master", c_bool),
         ("stochastic_rounding", c_bool), ("seed", c_uint64), ("scratch_bytes", c_size_t),
-        ("log", LogFunction), ("log_context", c_void_p),
-        ("rounding", c_int),
+        ("log", LogFunction), ("log_context", c_void_p), ("rounding", c_int), ("routing", c_int),
+        ("only_patterns", c_bool), ("split_fused", c_bool),
     ]
 
 
@@ -211,6 +212,7 @@ def make_options(recipe=None, **fields):
         elif name == "patterns":
             kept.append((c_char_p * max(len(value), 1))(*[p.encode() for p in value]))
             options.patterns, options.pattern_count = kept[-1], len(value)
+            options.only_patterns = True  # as in the reference
         elif name == "adam_betas":
             options.adam_beta1, options.adam_beta2 = value
         elif name == "normalize_spatial":

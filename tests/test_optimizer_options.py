@@ -14,7 +14,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools" / "direct"))
 
 import programs
-from muonium_library import MuoniumError, Optimizer, load, make_options, store
+from muonium_library import ENUMS, MuoniumError, Optimizer, load, make_options, store
 from optimizer_runs import SEED, SPECS, Pair
 from reference import layouts
 from reference.coefficients import PRESETS, Generated, choose
@@ -327,7 +327,8 @@ def test_f32_gradients_of_half_parameters():
 
 @pytest.mark.parametrize("fields", [
     dict(patterns=("t?ll", "qkv*")), dict(patterns=()), dict(min_dim=9), dict(max_aspect=1.6),
-    dict(only_2d=True), dict(layout_3d="experts")])
+    dict(only_2d=True), dict(layout_3d="experts"), dict(layout_3d="flatten"),
+    *(dict(routing=rule) for rule in ENUMS["routing"])])
 def test_routing(fields):
     pair = check(**fields)
     for i, p in enumerate(pair.reference.parameters):

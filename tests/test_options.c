@@ -28,7 +28,7 @@ enum { LERP, SUM, EMA };             /* muonium_momentum_form */
 enum { NONE, CLAMP, ADD };           /* muonium_eps_mode */
 enum { ORIGINAL, MATCH_RMS };        /* muonium_scale */
 enum { F32 = 0, BF16 = 2, F16 = 3 }; /* muonium_dtype */
-enum { FLATTEN = 1, EXPERTS = 3 };   /* muonium_layout */
+enum { AUTO, FLATTEN, EXPERTS = 3 }; /* muonium_layout */
 enum { ADAMW = 0, BY_NESTEROV = 2 }; /* muonium_adam_kind */
 enum { LOOKAHEAD, TIMM, OPTAX };     /* muonium_nadamw_form */
 
@@ -58,19 +58,23 @@ static const struct known_rest {
     const char *name;
     double safety;
     int generated_rows, table_rows;
-    bool only_2d;
+    int routing;
     int layout_3d, adam, nadamw_form;
     double adam_lr, adam_beta2, adam_eps, adam_weight_decay;
 } known_rest[] = {
-    {"muonium", 2e-2, 0, 0, false, FLATTEN, ADAMW, LOOKAHEAD, 0.02, 0.95, 1e-8, 0.01},
-    {"motif", 1e-2, 10, 0, false, EXPERTS, ADAMW, LOOKAHEAD, 0.02, 0.95, 1e-8, 0},
-    {"fp16", 2e-2, 0, 1, false, FLATTEN, ADAMW, LOOKAHEAD, 3e-4, 0.95, 1e-8, 0.01},
-    {"fp32", 2e-2, 0, 0, false, FLATTEN, ADAMW, LOOKAHEAD, 3e-4, 0.95, 1e-8, 0.01},
-    {"timm", 2e-2, 0, 0, false, FLATTEN, BY_NESTEROV, TIMM, 0.02, 0.95, 1e-7, 0},
-    {"optax", 2e-2, 0, 0, true, FLATTEN, BY_NESTEROV, OPTAX, NAN, 0.999, 1e-8, 0},
-    {"torch", 2e-2, 0, 0, true, FLATTEN, ADAMW, LOOKAHEAD, 1e-3, 0.95, 1e-8, 0.1},
-    {"keller", 2e-2, 0, 0, false, EXPERTS, ADAMW, LOOKAHEAD, 3e-4, 0.95, 1e-10, 0},
-    {"moonlight", 2e-2, 0, 0, false, FLATTEN, ADAMW, LOOKAHEAD, 1e-3, 0.95, 1e-8, 0.1},
+    {"muonium", 2e-2, 0, 0, MUONIUM_ROUTING_MUONIUM, AUTO, ADAMW, LOOKAHEAD, 0.02, 0.95, 1e-8,
+     0.01},
+    {"motif", 1e-2, 10, 0, MUONIUM_ROUTING_MOTIF, EXPERTS, ADAMW, LOOKAHEAD, 0.02, 0.95, 1e-8, 0},
+    {"fp16", 2e-2, 0, 1, MUONIUM_ROUTING_WRAPPER, FLATTEN, ADAMW, LOOKAHEAD, 3e-4, 0.95, 1e-8,
+     0.01},
+    {"fp32", 2e-2, 0, 0, MUONIUM_ROUTING_WRAPPER, FLATTEN, ADAMW, LOOKAHEAD, 3e-4, 0.95, 1e-8,
+     0.01},
+    {"timm", 2e-2, 0, 0, MUONIUM_ROUTING_TIMM, FLATTEN, BY_NESTEROV, TIMM, 0.02, 0.95, 1e-7, 0},
+    {"optax", 2e-2, 0, 0, MUONIUM_ROUTING_TORCH, FLATTEN, BY_NESTEROV, OPTAX, NAN, 0.999, 1e-8, 0},
+    {"torch", 2e-2, 0, 0, MUONIUM_ROUTING_TORCH, FLATTEN, ADAMW, LOOKAHEAD, 1e-3, 0.95, 1e-8, 0.1},
+    {"keller", 2e-2, 0, 0, MUONIUM_ROUTING_KELLER, EXPERTS, ADAMW, LOOKAHEAD, 3e-4, 0.95, 1e-10, 0},
+    {"moonlight", 2e-2, 0, 0, MUONIUM_ROUTING_MOONLIGHT, FLATTEN, ADAMW, LOOKAHEAD, 1e-3, 0.95,
+     1e-8, 0.1},
 };
 
 static void assert_same(double found, double expected)
@@ -116,6 +120,9 @@ static void assert_common(const muonium_options *o)
     assert_int_equal(o->pattern_count, 0);
     assert_int_equal(o->min_dim, 4);
     assert_same(o->max_aspect, 128);
+    assert_false(o->only_2d);
+    assert_false(o->only_patterns);
+    assert_false(o->split_fused);
     assert_int_equal(o->state_dtype, MUONIUM_F32);
     assert_false(o->master);
     assert_false(o->stochastic_rounding);
@@ -152,7 +159,7 @@ static void test_every_field(void **state)
         assert_int_equal(o.generated_rows, r->generated_rows);
         assert_int_equal(o.table_rows, r->table_rows);
         assert_int_equal(o.table != NULL, r->table_rows > 0);
-        assert_int_equal(o.only_2d, r->only_2d);
+        assert_int_equal(o.routing, r->routing);
         assert_int_equal(o.layout_3d, r->layout_3d);
         assert_int_equal(o.adam, r->adam);
         assert_int_equal(o.nadamw_form, r->nadamw_form);

@@ -387,7 +387,10 @@ def test_routing_order():
         assert route(name, (64, 64), options)[1].startswith("name_pattern:"), name
     for name in ("h.0.mlp.w", "attn.heads.weight", "gate_proj.weight", "", None):
         assert route(name, (64, 64), options) == (True, "ok"), name
-    assert matching_pattern("a.b", ("b",)) == "b"
+    assert matching_pattern("a.b", [("b", "part")]) == "b"
+    assert route("mlp.gate.weight", (8, 64), options) == (False, "name_pattern:gate")
+    assert route("output.weight", (64, 64), options) == (False, "name_pattern:output")
+    assert route("h.0.output.weight", (64, 64), options) == (True, "ok")
     assert route("wte", (64, 64), recipe(patterns=())) == (True, "ok")
 
 
@@ -403,6 +406,10 @@ def test_routing_with_layouts_and_recipes():
     assert route("w", (16, 8, 3, 3), recipe("torch")) == (False, "not_2d")
     assert route("w", (16, 8, 3, 3), recipe("torch"), layouts.flatten(4)) == (True, "ok")
     assert route("w", (16, 8), recipe("optax", lr=0.1)) == (True, "ok")
+    assert route("lm_head", (2, 4096), recipe("torch")) == (True, "ok")
+    assert route("lm_head", (64, 64), recipe("timm")) == (True, "ok")
+    assert route("lm_head", (64, 64), recipe("moonlight")) == (False, "name_pattern:*lm_head*")
+    assert route("mlp.experts.w1", (2, 64, 64), Options()) == (True, "ok")
 
 
 def test_routing_summary():

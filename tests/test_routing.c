@@ -152,6 +152,7 @@ static void test_three_dimensions(void **state)
 {
     (void)state;
     muonium_options o = recipe("keller"); /* batches over the first */
+    o.routing = MUONIUM_ROUTING_TIMM;
     assert_route("w", (muonium_tensor)SHAPE(1, 196, 768), &o, "ok");
     assert_route("w", (muonium_tensor)SHAPE(8, 2, 64), &o, "min_dim_too_small:2");
     assert_route("w", (muonium_tensor)SHAPE(1, 8, 8, 8), &o, "leading_unit_dims");
@@ -182,21 +183,54 @@ static void test_default_patterns(void **state)
     } cases[] = {
         {"tok_embeddings.weight", "name_pattern:*embed*"},
         {"model.embed.weight", "name_pattern:*embed*"},
+        {"TokenEmbedding", "name_pattern:*embed*"},
+        {"tok_emb.weight", "name_pattern:*emb"},
+        {"token_emb.weight", "name_pattern:*emb"},
+        {"member.weight", "ok"},
         {"transformer.wte.weight", "name_pattern:wte"},
         {"transformer/wpe/weight", "name_pattern:wpe"},
+        {"shared.weight", "name_pattern:shared"},
+        {"shared.mlp.weight", "ok"},
+        {"mlp.shared_experts.up_proj.weight", "ok"},
         {"lm_head.weight", "name_pattern:lm_head"},
         {"head", "name_pattern:head"},
         {"HEAD.weight", "name_pattern:head"},
         {"h.0.attn.heads.weight", "ok"},
-        {"h.0.input_layernorm.weight", "name_pattern:*norm*"},
-        {"h.0.LayerNorm.weight", "name_pattern:*norm*"},
+        {"value_head.weight", "name_pattern:*_head"},
+        {"h.0.multi_head.weight", "ok"},
+        {"output.weight", "name_pattern:output"},
+        {"model/output/kernel", "name_pattern:output"},
+        {"output", "name_pattern:output"},
+        {"layer.0.output.weight", "ok"},
+        {"output.dense.weight", "ok"},
+        {"classifier.weight", "name_pattern:classifier"},
+        {"classifier.6.weight", "name_pattern:classifier"},
+        {"score.weight", "name_pattern:score"},
+        {"score_net.weight", "ok"},
+        {"decoder.output_projection.weight", "name_pattern:output_projection"},
+        {"to_logits.weight", "name_pattern:logits"},
+        {"h.0.input_layernorm.weight", "name_pattern:*norm"},
+        {"h.0.LayerNorm.weight", "name_pattern:*norm"},
+        {"h.0.norm1.weight", "name_pattern:*norm"},
+        {"h.0.q_norm.weight", "name_pattern:*norm"},
+        {"h.0.normal_proj.weight", "ok"},
         {"h.0.ln_1.weight", "name_pattern:ln_*"},
-        {"h.0.ln.weight", "ok"},
-        {"fc.bias", "name_pattern:bias"},
-        {"fc.in_bias", "name_pattern:*_bias"},
+        {"h.0.ln.weight", "name_pattern:ln"},
+        {"fc.bias", "name_pattern:fc"},
+        {"h.0.fc.bias", "name_pattern:bias"},
+        {"fc1.in_bias", "name_pattern:bias"},
+        {"relative_position_bias_table", "name_pattern:bias"},
         {"unbiased.weight", "ok"},
-        {"moe.router.weight", "name_pattern:*router*"},
-        {"block.gain", "name_pattern:*gain*"},
+        {"moe.router.weight", "name_pattern:router"},
+        {"mlp.gate.weight", "name_pattern:gate"},
+        {"mlp.gate.wg.weight", "name_pattern:gate"},
+        {"mlp.gate_proj.weight", "ok"},
+        {"mlp.experts.3.gate.weight", "ok"},
+        {"smear", "name_pattern:smear"},
+        {"smear_gate.weight", "name_pattern:smear"},
+        {"block.gain", "name_pattern:gain"},
+        {"block.again", "ok"},
+        {"mixer.A_log", "name_pattern:a_log"},
         {"h.0.mlp.w", "ok"},
         {"wtex.weight", "ok"},
         {"", "ok"},
@@ -205,13 +239,16 @@ static void test_default_patterns(void **state)
         {"parameter 3", "ok"},
         {"embed.norm", "name_pattern:*embed*"}, /* the first pattern, not the first part */
         {"norm.embed", "name_pattern:*embed*"},
+        {"weight", "ok"},
     };
     const muonium_options o = recipe(NULL);
     for (size_t i = 0; i < COUNT(cases); i++) {
         assert_route(cases[i].name, (muonium_tensor)SHAPE(64, 128), &o, cases[i].reason);
     }
     /* The name goes before the shape. */
-    assert_route("fc.bias", (muonium_tensor)SHAPE(64), &o, "name_pattern:bias");
+    assert_route("h.0.bias", (muonium_tensor)SHAPE(64), &o, "name_pattern:bias");
+    /* A gate with more rows than columns is no router. */
+    assert_route("mlp.gate.weight", (muonium_tensor)SHAPE(128, 64), &o, "ok");
 }
 
 /* Whether a name of one part matches. */
@@ -224,6 +261,7 @@ static bool glob(const char *pattern, const char *name)
     bool muon;
     o.patterns = &pattern;
     o.pattern_count = 1;
+    o.only_patterns = true;
     assert_ok(mu_layout_of(&t, name, &o, &matrices));
     assert_ok(mu_route(&t, name, &o, &matrices, &muon, reason));
     return !muon;
@@ -307,9 +345,14 @@ static void test_own_patterns(void **state)
     o.pattern_count = 2;
     assert_route("net.conv1.w", (muonium_tensor)SHAPE(64, 128), &o, "name_pattern:Conv?");
     assert_route("net.q_proj.w", (muonium_tensor)SHAPE(64, 128), &o, "name_pattern:*_proj");
+    assert_route("lm_head.weight", (muonium_tensor)SHAPE(64, 128), &o, "name_pattern:lm_head");
+    o.only_patterns = true;
+    assert_route("net.q_proj.w", (muonium_tensor)SHAPE(64, 128), &o, "name_pattern:*_proj");
     assert_route("lm_head.weight", (muonium_tensor)SHAPE(64, 128), &o, "ok");
     o.pattern_count = 0; /* a list of none */
     assert_route("net.conv1.w", (muonium_tensor)SHAPE(64, 128), &o, "ok");
+    assert_route("lm_head.weight", (muonium_tensor)SHAPE(64, 128), &o, "ok");
+    o.patterns = NULL;
     assert_route("lm_head.weight", (muonium_tensor)SHAPE(64, 128), &o, "ok");
     o.patterns = long_list;
     o.pattern_count = 1;
@@ -378,14 +421,17 @@ static void hear(void *context, const char *line)
 /* Route tensors under the default recipe and log it. */
 static void log_of(const muonium_tensor *tensors, size_t count, heard *h)
 {
-    const muonium_options o = recipe(NULL);
+    muonium_group group = {.options = recipe(NULL)};
+    const muonium_options o = group.options;
     mu_parameter *all = calloc(count + 1, sizeof *all);
     mu_parameter **list = calloc(count + 1, sizeof *list);
     assert_true(all != NULL && list != NULL);
     for (size_t i = 0; i < count; i++) {
         mu_parameter *p = list[i] = &all[i];
         p->tensor = tensors[i];
-        const char *name = tensors[i].name != NULL ? tensors[i].name : "w";
+        char *name = (char *)(uintptr_t)(tensors[i].name != NULL ? tensors[i].name : "w");
+        p->name = name;
+        p->group = &group;
         assert_ok(mu_layout_of(&p->tensor, name, &o, &p->matrices));
         assert_ok(mu_route(&p->tensor, name, &o, &p->matrices, &p->muon, p->reason));
     }
@@ -446,7 +492,11 @@ static void test_longest_line(void **state)
 {
     (void)state;
     static heard h;
-    mu_parameter p = {.tensor = {.ndim = MUONIUM_MAX_DIMS}};
+    static char name[] = "w";
+    muonium_group group = {.options = recipe(NULL)};
+    mu_parameter p = {.name = name,
+                      .group = &group,
+                      .tensor = {.ndim = MUONIUM_MAX_DIMS, .route = MUONIUM_ROUTE_ADAM}};
     mu_parameter *list[20];
     for (size_t d = 0; d < MUONIUM_MAX_DIMS; d++) {
         p.tensor.shape[d] = SIZE_MAX;

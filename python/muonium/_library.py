@@ -122,7 +122,8 @@ class Options(Structure):
                 ("layout_3d", c_int), ("state_dtype", c_int), ("master", c_bool),
                 ("stochastic_rounding", c_bool), ("seed", ctypes.c_uint64),
                 ("scratch_bytes", c_size_t), ("log", c_void_p), ("log_context", c_void_p),
-                ("rounding", c_int)]
+                ("rounding", c_int), ("routing", c_int), ("only_patterns", c_bool),
+                ("split_fused", c_bool)]
 
 
 MAX_DIMS = 8

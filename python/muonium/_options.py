@@ -27,6 +27,7 @@ CHOICES = {
     "route": ("auto", "muon", "adam"),
     "layout": ("auto", "flatten", "spatial", "experts", "fan"),
     "state_dtype": DTYPES,
+    "routing": ("muonium", "timm", "torch", "wrapper", "keller", "moonlight", "motif"),
 }
 CHOICES["layout_3d"] = CHOICES["layout"]
 

@@ -51,6 +51,8 @@ static const char *const policies[] = {"error", "skip", "propagate"};
 static const char *const adam_kinds[] = {"adamw", "nadamw", "by_nesterov"};
 static const char *const nadamw_forms[] = {"lookahead", "timm", "optax"};
 static const char *const routes[] = {"auto", "muon", "adam"};
+static const char *const routings[] = {"muonium", "timm",      "torch", "wrapper",
+                                       "keller",  "moonlight", "motif"};
 static const char *const layouts[] = {"auto", "flatten", "spatial", "experts", "fan"};
 
 #define FIELD(name, type) #name, type, offsetof(muonium_options, name), NULL
@@ -104,7 +106,10 @@ static const field recipe_fields[] = {
     {FIELD(adam_eps, NUMBER)},
     {FIELD(adam_eps_root, NUMBER)},
     {CHOICE_FIELD(route, routes)},
+    {CHOICE_FIELD(routing, routings)},
     {FIELD(patterns, PATTERNS)},
+    {FIELD(only_patterns, SWITCH)},
+    {FIELD(split_fused, SWITCH)},
     {FIELD(min_dim, SIZE)},
     {FIELD(max_aspect, NUMBER)},
     {FIELD(only_2d, SWITCH)},
@@ -379,6 +384,19 @@ static bool copy_key(const char *text, size_t token, char key[64])
     return true;
 }
 
+/* What a saved text without a key means: files of versions that did not have the option. */
+static const char *value_before(const char *key, const char *saved)
+{
+    size_t length;
+    if (strcmp(key, "routing") == 0) {
+        return "muonium";
+    }
+    if (strcmp(key, "only_patterns") == 0) {
+        return mu_find_value(saved, "patterns", &length) != NULL ? "yes" : "no";
+    }
+    return strcmp(key, "split_fused") == 0 ? "no" : "";
+}
+
 /* Report the keys of the saved text that the current one has differently, or those of the
  * current one that the saved one lacks. */
 static void compare(const char *text, const char *other, bool text_is_saved,
@@ -396,7 +414,10 @@ static void compare(const char *text, const char *other, bool text_is_saved,
             if (text_is_saved && !equal) {
                 report(context, key, value, length, there ? there : "", other_length);
             } else if (!text_is_saved && there == NULL) {
-                report(context, key, "", 0, value, length);
+                const char *before = value_before(key, other);
+                if (strlen(before) != length || memcmp(before, value, length) != 0) {
+                    report(context, key, before, strlen(before), value, length);
+                }
             }
         }
         text += token + (text[token] == ' ' ? 1 : 0);

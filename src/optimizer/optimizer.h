@@ -2,7 +2,8 @@
  * optimizer.h: what the parts of the optimizer know of each other.
  *
  *     options.c     recipes, defaults, validation
- *     routing.c     Muon or AdamW, and why
+ *     routing.c     Muon or AdamW, and why; names.c: what names tell of that
+ *     routing_log.c the log of all routes; warnings.c: routes that look wrong
  *     layout.c      which matrices a tensor stands for, and where their elements lie
  *     parameters.c  creating, adding, changing
  *     schedule.c    which matrices are orthogonalised together, and scratch memory
@@ -106,6 +107,24 @@ muonium_status mu_route(const muonium_tensor *tensor, const char *name,
                         const muonium_options *options, const mu_matrices *matrices, bool *muon,
                         char reason[MU_REASON_SIZE]);
 
+/* Whether the rule in force looks at names at all, but for options.patterns. */
+bool mu_routes_by_name(const muonium_options *options);
+
+/* Set the layout and the splits of a tensor that was given none, if its name tells: experts,
+ * and under options.split_fused fused matrices. row_splits then points to `splits`. */
+void mu_recognise(muonium_tensor *tensor, const char *name, const muonium_options *options,
+                  size_t splits[3]);
+
+/* ---- warnings.c ---- */
+
+enum { MU_WARNING_SIZE = 512 };
+
+/* Call `line` with each warning about the routes of all parameters, shorter than
+ * MU_WARNING_SIZE. */
+void mu_warn(const muonium_optimizer *optimizer, muonium_log *line, void *context);
+
+/* ---- routing_log.c ---- */
+
 /* Give a line, made fit to be shown, to the optimizer's log, which is not NULL. */
 void mu_log(const muonium_optimizer *optimizer, char *line);
 
@@ -129,6 +148,7 @@ typedef struct mu_parameter {
     size_t number;          /* among the parameters of its optimizer */
     mu_interval data, grad; /* where they lie; grad is empty without a gradient */
     char reason[MU_REASON_SIZE];
+    bool unnamed;          /* the name is our own */
     muonium_tensor tensor; /* name, strides and row_splits are our own copies, all filled in */
     ptrdiff_t strides[MUONIUM_MAX_DIMS], grad_strides[MUONIUM_MAX_DIMS];
     muonium_dtype grad_dtype;

@@ -71,7 +71,7 @@ static const muonium_options defaults = {
     .min_dim = 4,
     .max_aspect = 128,
     .only_2d = false,
-    .layout_3d = MUONIUM_LAYOUT_FLATTEN,
+    .layout_3d = MUONIUM_LAYOUT_AUTO,
 
     .state_dtype = MUONIUM_F32,
     .master = false,
@@ -83,6 +83,9 @@ static const muonium_options defaults = {
     .log_context = NULL,
 
     .rounding = MUONIUM_ROUNDING_STORED,
+    .routing = MUONIUM_ROUTING_MUONIUM,
+    .only_patterns = false,
+    .split_fused = false,
 };
 
 /* The preset `original` with a, b and c all divided by 1.02. That reproduces a known
@@ -104,6 +107,7 @@ static void motif(muonium_options *o)
     o->precision = MUONIUM_BF16;
     o->rounding = MUONIUM_ROUNDING_MOTIF;
     o->layout_3d = MUONIUM_LAYOUT_EXPERTS;
+    o->routing = MUONIUM_ROUTING_MOTIF;
 }
 
 static void fp32(muonium_options *o)
@@ -112,6 +116,8 @@ static void fp32(muonium_options *o)
     o->momentum_form = MUONIUM_MOMENTUM_SUM;
     o->coefficients = "original";
     o->eps_mode = MUONIUM_EPS_ADD;
+    o->layout_3d = MUONIUM_LAYOUT_FLATTEN;
+    o->routing = MUONIUM_ROUTING_WRAPPER;
 }
 
 static void fp16(muonium_options *o)
@@ -135,6 +141,8 @@ static void timm(muonium_options *o)
     o->adam = MUONIUM_ADAM_BY_NESTEROV;
     o->nadamw_form = MUONIUM_NADAMW_TIMM;
     o->adam_eps = FOLLOW_MUON;
+    o->layout_3d = MUONIUM_LAYOUT_FLATTEN;
+    o->routing = MUONIUM_ROUTING_TIMM;
 }
 
 static void optax(muonium_options *o)
@@ -151,7 +159,8 @@ static void optax(muonium_options *o)
     o->adam_beta2 = 0.999;
     o->adam_eps = FOLLOW_MUON;
     o->adam_weight_decay = 0;
-    o->only_2d = true;
+    o->layout_3d = MUONIUM_LAYOUT_FLATTEN;
+    o->routing = MUONIUM_ROUTING_TORCH;
 }
 
 static void torch(muonium_options *o)
@@ -163,7 +172,8 @@ static void torch(muonium_options *o)
     o->eps_mode = MUONIUM_EPS_CLAMP;
     o->precision = MUONIUM_BF16;
     o->rounding = MUONIUM_ROUNDING_TORCH;
-    o->only_2d = true;
+    o->layout_3d = MUONIUM_LAYOUT_FLATTEN;
+    o->routing = MUONIUM_ROUTING_TORCH;
 }
 
 static void keller(muonium_options *o)
@@ -178,6 +188,7 @@ static void keller(muonium_options *o)
     o->adam_eps = 1e-10;
     o->adam_weight_decay = 0;
     o->layout_3d = MUONIUM_LAYOUT_EXPERTS;
+    o->routing = MUONIUM_ROUTING_KELLER;
 }
 
 static void moonlight(muonium_options *o)
@@ -189,6 +200,8 @@ static void moonlight(muonium_options *o)
     o->eps_mode = MUONIUM_EPS_ADD;
     o->precision = MUONIUM_BF16;
     o->rounding = MUONIUM_ROUNDING_KELLER;
+    o->layout_3d = MUONIUM_LAYOUT_FLATTEN;
+    o->routing = MUONIUM_ROUTING_MOONLIGHT;
 }
 
 static const struct recipe {
@@ -336,6 +349,7 @@ static muonium_status check_choices(const muonium_options *o)
         {"adam", "muonium_adam_kind", (int)o->adam, MUONIUM_ADAM_BY_NESTEROV},
         {"nadamw_form", "muonium_nadamw_form", (int)o->nadamw_form, MUONIUM_NADAMW_OPTAX},
         {"route", "muonium_route", (int)o->route, MUONIUM_ROUTE_ADAM},
+        {"routing", "muonium_routing", (int)o->routing, MUONIUM_ROUTING_MOTIF},
     };
     for (size_t i = 0; i < COUNT(choices); i++) {
         if (choices[i].value < 0 || choices[i].value > choices[i].last) {
@@ -345,10 +359,11 @@ static muonium_status check_choices(const muonium_options *o)
     }
     if (o->layout_3d != MUONIUM_LAYOUT_AUTO && o->layout_3d != MUONIUM_LAYOUT_FLATTEN &&
         o->layout_3d != MUONIUM_LAYOUT_EXPERTS) {
-        return mu_fail(MUONIUM_INVALID,
-                       "layout_3d is %d: use MUONIUM_LAYOUT_FLATTEN (%d) or "
-                       "MUONIUM_LAYOUT_EXPERTS (%d); give other layouts to the tensor itself",
-                       (int)o->layout_3d, (int)MUONIUM_LAYOUT_FLATTEN, (int)MUONIUM_LAYOUT_EXPERTS);
+        return mu_fail(
+            MUONIUM_INVALID,
+            "layout_3d is %d: use MUONIUM_LAYOUT_AUTO (0), MUONIUM_LAYOUT_FLATTEN (%d) or "
+            "MUONIUM_LAYOUT_EXPERTS (%d); give other layouts to the tensor itself",
+            (int)o->layout_3d, (int)MUONIUM_LAYOUT_FLATTEN, (int)MUONIUM_LAYOUT_EXPERTS);
     }
     if (o->state_dtype != MUONIUM_F32 && o->state_dtype != MUONIUM_BF16) {
         return mu_fail(MUONIUM_INVALID,
@@ -444,7 +459,7 @@ static muonium_status check_patterns(const muonium_options *o)
                    ? MUONIUM_OK
                    : mu_fail(MUONIUM_INVALID,
                              "pattern_count is %zu, but patterns is NULL: set patterns, or "
-                             "pattern_count to 0 for the default list",
+                             "pattern_count to 0 for none",
                              o->pattern_count);
     }
     for (size_t i = 0; i < o->pattern_count; i++) {

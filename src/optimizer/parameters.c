@@ -423,6 +423,16 @@ static muonium_status describe(muonium_optimizer *optimizer, const muonium_tenso
                        "broadcast array do: copy it to memory of its own",
                        p->name);
     }
+    size_t recognised[3];
+    muonium_tensor told = *tensor;
+    if (p->elements > 0) {
+        mu_recognise(&told, p->name, &p->group->options, recognised);
+        p->tensor.layout = told.layout;
+        p->tensor.out_axes = told.out_axes;
+        p->tensor.in_axes = told.in_axes;
+        p->tensor.row_split_count = told.row_split_count;
+        tensor = &told;
+    }
     if (tensor->row_splits && p->tensor.row_split_count > 0) {
         size_t bytes;
         size_t *splits =
@@ -465,6 +475,7 @@ static muonium_status name_parameter(muonium_optimizer *optimizer, const char *g
                                      mu_parameter *p)
 {
     char numbered[40];
+    p->unnamed = !given;
     if (!given) {
         snprintf(numbered, sizeof numbered, "parameter %zu", optimizer->count);
         given = numbered;

@@ -1,93 +1,131 @@
 /*
  * routing.c: Muon or AdamW for a parameter, and why.
  *
- * What is said most explicitly wins: a route given, then the name, then the shape. The
- * answer is a short text that reports and logs show as it is.
+ * What is said most explicitly wins: a route given, then the name, then the shape. Which
+ * names and shapes is up to the rule, options.routing. The answer is a short text that
+ * reports and logs show as it is.
  */
 #include "optimizer/optimizer.h"
 
-#include <stdarg.h>
+#include "optimizer/names.h"
+
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
-/* ---- names ---- */
+/* ---- rules ---- */
 
-static const char *const default_patterns[] = {
-    "*embed*", "wte",  "wpe",    "lm_head",  "head",   "*norm*",
-    "ln_*",    "bias", "*_bias", "*router*", "*gain*",
+/* Names of embeddings, output heads, norms, biases, routers and gains in the model families
+ * of tests/test_routing_families.c. */
+static const mu_name_pattern default_patterns[] = {
+    {"*embed*", MU_NAME_WORD},
+    {"*emb", MU_NAME_WORD},
+    {"wte", MU_NAME_PART},
+    {"wpe", MU_NAME_PART},
+    {"shared", MU_NAME_MODULE},
+    {"lm_head", MU_NAME_PART},
+    {"head", MU_NAME_PART},
+    {"*_head", MU_NAME_OUTSIDE},
+    {"classifier", MU_NAME_OUTSIDE},
+    {"output_projection", MU_NAME_OUTSIDE},
+    {"qa_outputs", MU_NAME_OUTSIDE},
+    {"output", MU_NAME_TOP},
+    {"score", MU_NAME_TOP},
+    {"proj_out", MU_NAME_TOP},
+    {"fc", MU_NAME_TOP},
+    {"decoder", MU_NAME_MODULE},
+    {"logits", MU_NAME_WORD},
+    {"vocab", MU_NAME_WORD},
+    {"*norm", MU_NAME_WORD},
+    {"*norms", MU_NAME_WORD},
+    {"*normalization", MU_NAME_WORD},
+    {"ln_*", MU_NAME_PART},
+    {"ln", MU_NAME_WORD},
+    {"bias", MU_NAME_WORD},
+    {"biases", MU_NAME_WORD},
+    {"router", MU_NAME_WORD},
+    {"gate", MU_NAME_ROUTER},
+    {"smear", MU_NAME_WORD},
+    {"gain", MU_NAME_WORD},
+    {"gains", MU_NAME_WORD},
+    {"a_log", MU_NAME_PART},
 };
 
-/* Names are compared alike under every locale. */
-static char lower(char c)
+static const mu_name_pattern wrapper_patterns[] = {
+    {"*router*", MU_NAME_PART},
+    {"*embed*", MU_NAME_PART},
+    {"*norm*", MU_NAME_PART},
+    {"*smear*", MU_NAME_PART},
+};
+
+static const mu_name_pattern moonlight_patterns[] = {
+    {"*embed_tokens*", MU_NAME_PART},
+    {"*lm_head*", MU_NAME_PART},
+};
+
+static const mu_name_pattern motif_patterns[] = {
+    {"embed_tokens", MU_NAME_PART},
+    {"lm_head", MU_NAME_PART},
+    {"tok_embeddings", MU_NAME_PART},
+    {"output", MU_NAME_PART},
+};
+
+/* In the order of muonium_routing. */
+static const struct rule {
+    const char *name;
+    const mu_name_pattern *patterns;
+    size_t pattern_count;
+    bool only_2d;
+    bool limits; /* on unit dimensions, min_dim and max_aspect; else two dimensions suffice */
+} rules[] = {
+    {"muonium", default_patterns, COUNT(default_patterns), false, true},
+    {"timm", NULL, 0, false, true},
+    {"torch", NULL, 0, true, false},
+    {"wrapper", wrapper_patterns, COUNT(wrapper_patterns), true, false},
+    {"keller", NULL, 0, false, false},
+    {"moonlight", moonlight_patterns, COUNT(moonlight_patterns), false, false},
+    {"motif", motif_patterns, COUNT(motif_patterns), false, false},
+};
+
+_Static_assert(COUNT(rules) == MUONIUM_ROUTING_MOTIF + 1, "a rule for each muonium_routing");
+
+const char *muonium_routing_name(int index)
 {
-    return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
+    return index >= 0 && (size_t)index < COUNT(rules) ? rules[index].name : NULL;
 }
 
-/* Past one character, which in UTF-8 is a byte and those that continue it. */
-static const char *after_character(const char *text, const char *end)
+const char *muonium_default_pattern(int index, const char **place)
 {
-    do {
-        text++;
-    } while (text < end && ((unsigned char)*text & 0xc0) == 0x80);
-    return text;
-}
-
-/* Whether the text up to `end` is of the form `pattern`. When a match fails it goes on
- * at the last *, which takes one character more; earlier ones need no second try, since
- * what stood between them has matched as early as it could. */
-static bool matches(const char *pattern, const char *text, const char *end)
-{
-    const char *star = NULL, *taken = NULL;
-    while (text < end) {
-        if (*pattern == '*') {
-            star = ++pattern;
-            taken = text;
-        } else if (*pattern == '?') {
-            pattern++;
-            text = after_character(text, end);
-        } else if (*pattern != '\0' && lower(*pattern) == lower(*text)) {
-            pattern++;
-            text++;
-        } else if (star != NULL) {
-            pattern = star;
-            text = taken = after_character(taken, end);
-        } else {
-            return false;
-        }
+    static const char *const places[] = {"part", "word", "module", "outside", "top", "router"};
+    if (index < 0 || (size_t)index >= COUNT(default_patterns)) {
+        return NULL;
     }
-    return pattern[strspn(pattern, "*")] == '\0';
+    if (place != NULL) {
+        *place = places[default_patterns[index].place];
+    }
+    return default_patterns[index].pattern;
 }
 
-/* Whether a part of the name, between dots and slashes, matches. */
-static bool part_matches(const char *pattern, const char *name)
+bool mu_routes_by_name(const muonium_options *options)
 {
-    static const char separators[] = "./";
-    const char *part = name + strspn(name, separators);
-    while (*part != '\0') {
-        const char *end = part + strcspn(part, separators);
-        if (matches(pattern, part, end)) {
-            return true;
-        }
-        part = end + strspn(end, separators);
-    }
-    return false;
+    return rules[options->routing].pattern_count > 0;
 }
 
 /* The first pattern that the name matches; NULL if none. */
-static const char *matching_pattern(const muonium_options *options, const char *name)
+static const char *matching_pattern(const muonium_options *options, const char *name,
+                                    const muonium_tensor *tensor)
 {
-    const char *const *patterns = options->patterns;
-    size_t count = options->pattern_count;
-    if (patterns == NULL) {
-        patterns = default_patterns;
-        count = COUNT(default_patterns);
+    const struct rule *rule = &rules[options->routing];
+    for (size_t i = 0; options->patterns != NULL && i < options->pattern_count; i++) {
+        const mu_name_pattern own = {options->patterns[i], MU_NAME_PART};
+        if (mu_name_matches(&own, name, tensor)) {
+            return own.pattern;
+        }
     }
-    for (size_t i = 0; i < count; i++) {
-        if (part_matches(patterns[i], name)) {
-            return patterns[i];
+    for (size_t i = 0; !options->only_patterns && i < rule->pattern_count; i++) {
+        if (mu_name_matches(&rule->patterns[i], name, tensor)) {
+            return rule->patterns[i].pattern;
         }
     }
     return NULL;
@@ -151,13 +189,17 @@ static bool fits(const muonium_options *options, size_t out, size_t in, char rea
 static bool shape_fits(const muonium_tensor *tensor, const muonium_options *options,
                        const mu_matrices *matrices, char reason[MU_REASON_SIZE])
 {
-    if (options->only_2d && tensor->ndim > 2 && !has_layout(tensor)) {
+    const struct rule *rule = &rules[options->routing];
+    if ((options->only_2d || rule->only_2d) && tensor->ndim > 2 && !has_layout(tensor)) {
         strcpy(reason, "not_2d");
         return false;
     }
-    if (count_above_one(tensor) < 2) {
+    if (rule->limits ? count_above_one(tensor) < 2 : tensor->ndim < 2) {
         strcpy(reason, "insufficient_dims");
         return false;
+    }
+    if (!rule->limits) {
+        return true;
     }
     const size_t cols = matrices->cols.total;
     if (judged_flattened(tensor, options)) {
@@ -212,7 +254,7 @@ muonium_status mu_route(const muonium_tensor *tensor, const char *name,
         return mu_fail(MUONIUM_INVALID, "route of %s is %d: use a value of muonium_route, 0 to %d",
                        name, (int)given, (int)MUONIUM_ROUTE_ADAM);
     }
-    const char *pattern = matching_pattern(options, name);
+    const char *pattern = matching_pattern(options, name, tensor);
     if (pattern != NULL) {
         snprintf(reason, MU_REASON_SIZE, "name_pattern:%s", pattern);
         *muon = false;
@@ -225,104 +267,39 @@ muonium_status mu_route(const muonium_tensor *tensor, const char *name,
     return MUONIUM_OK;
 }
 
-/* ---- the log ---- */
+/* ---- what a tensor is recognised as ---- */
 
-void mu_log(const muonium_optimizer *optimizer, char *line)
+void mu_recognise(muonium_tensor *tensor, const char *name, const muonium_options *options,
+                  size_t splits[3])
 {
-    mu_clean(line);
-    const char *outer = mu_callback_begin("log");
-    optimizer->log(optimizer->log_context, line);
-    mu_callback_end(outer);
-}
-
-enum {
-    SHAPES_SHOWN = 10,
-    SHAPE_BYTES = MUONIUM_MAX_DIMS * 22 + 4, /* 20 digits and ", " for each dimension */
-    LINE_BYTES = MU_REASON_SIZE + SHAPES_SHOWN * SHAPE_BYTES + 64
-};
-
-typedef struct log_line {
-    char text[LINE_BYTES];
-    size_t used;
-} log_line;
-
-static void append(log_line *line, const char *format, ...) MU_PRINTF(2, 3);
-
-static void append(log_line *line, const char *format, ...)
-{
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(line->text + line->used, sizeof line->text - line->used, format, arguments);
-    va_end(arguments);
-    line->used += strlen(line->text + line->used);
-}
-
-/* As Python writes it: (), (64,), (64, 128). */
-static void append_shape(log_line *line, const muonium_tensor *tensor)
-{
-    append(line, "(");
-    for (size_t d = 0; d < tensor->ndim; d++) {
-        append(line, "%s%zu", d > 0 ? ", " : "", tensor->shape[d]);
-    }
-    append(line, tensor->ndim == 1 ? ",)" : ")");
-}
-
-typedef struct routed {
-    const mu_parameter *parameter;
-    size_t index;
-} routed;
-
-static int by_reason_then_index(const void *left, const void *right)
-{
-    const routed *a = left, *b = right;
-    const int order = strcmp(a->parameter->reason, b->parameter->reason);
-    return order != 0 ? order : (a->index > b->index) - (a->index < b->index);
-}
-
-/* One line for `count` parameters of the same reason. */
-static void log_reason(const muonium_optimizer *optimizer, const routed *same, size_t count)
-{
-    log_line line = {.used = 0};
-    append(&line, "%zu %s: ", count, same->parameter->reason);
-    for (size_t i = 0; i < count && i < SHAPES_SHOWN; i++) {
-        append(&line, i > 0 ? ", " : "");
-        append_shape(&line, &same[i].parameter->tensor);
-    }
-    if (count > SHAPES_SHOWN) {
-        append(&line, ", …and %zu more", count - SHAPES_SHOWN);
-    }
-    mu_log(optimizer, line.text);
-}
-
-void mu_log_routes(const muonium_optimizer *optimizer)
-{
-    if (optimizer->log == NULL) {
+    if (has_layout(tensor)) {
         return;
     }
-    const size_t count = optimizer->count;
-    size_t muon = 0;
-    for (size_t i = 0; i < count; i++) {
-        muon += optimizer->parameters[i]->muon;
+    if (tensor->ndim == 3 && options->layout_3d == MUONIUM_LAYOUT_AUTO && !options->only_2d &&
+        !rules[options->routing].only_2d && mu_name_is_experts(name)) {
+        tensor->layout = MUONIUM_LAYOUT_EXPERTS;
     }
-    log_line line = {.used = 0};
-    append(&line, "%zu Muon, %zu AdamW", muon, count - muon);
-    mu_log(optimizer, line.text);
+    const muonium_fusion fusion = mu_fusion_of(name, tensor);
+    const bool flattened = tensor->ndim == 3 && tensor->layout == MUONIUM_LAYOUT_AUTO &&
+                           options->layout_3d != MUONIUM_LAYOUT_EXPERTS;
+    if (!options->split_fused || fusion.count == 0 || flattened) {
+        return;
+    }
+    if (fusion.columns) {
+        tensor->layout = MUONIUM_LAYOUT_FAN;
+        tensor->out_axes = 2;
+        tensor->in_axes = 1;
+    }
+    memcpy(splits, fusion.rows, sizeof fusion.rows);
+    tensor->row_splits = splits;
+    tensor->row_split_count = fusion.count;
+}
 
-    routed *sorted = count > 0 ? mu_alloc(count * sizeof *sorted) : NULL;
-    if (sorted == NULL) {
-        return; /* the details of a log are no reason to fail a step */
+muonium_status muonium_fused(const muonium_tensor *tensor, muonium_fusion *fusion)
+{
+    if (tensor == NULL || fusion == NULL) {
+        return mu_fail(MUONIUM_INVALID, "%s is NULL", tensor == NULL ? "tensor" : "fusion");
     }
-    for (size_t i = 0; i < count; i++) {
-        sorted[i] = (routed){optimizer->parameters[i], i};
-    }
-    qsort(sorted, count, sizeof *sorted, by_reason_then_index);
-    for (size_t first = 0, next; first < count; first = next) {
-        next = first + 1;
-        while (next < count &&
-               strcmp(sorted[next].parameter->reason, sorted[first].parameter->reason) == 0) {
-            next++;
-        }
-        log_reason(optimizer, sorted + first, next - first);
-    }
-    mu_free(sorted);
+    *fusion = mu_fusion_of(tensor->name != NULL ? tensor->name : "", tensor);
+    return MUONIUM_OK;
 }

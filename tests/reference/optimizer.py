@@ -110,7 +110,7 @@ class Parameter:
         self.data = round_to(dtype, np.array(data, dtype=np.float64))
         self.muon, self.reason = route(name, self.data.shape, options, layout, use_muon,
                                        use_fallback)
-        self.layout = layout or default_layout(self.data.shape, options)
+        self.layout = layout or default_layout(self.data.shape, options, name)
         self.state_dtype = options.state_dtype or ("f64" if dtype == "f64" else "f32")
         self.master = self.data.copy() if options.master and dtype in ("bf16", "f16") else None
         self.t = self.skipped = 0

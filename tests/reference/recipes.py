@@ -56,11 +56,30 @@ from .coefficients import Generated, PRESETS, choose
 from .orthogonalize import EPS_MODES, NORMALIZATIONS, ROUNDINGS
 from .rounding import DTYPES
 
-# One pattern is compared with each component of a name such as h.0.ln_1.weight.
+# Patterns and what they are compared with: see muonium_default_pattern.
 DEFAULT_PATTERNS = (
-    "*embed*", "wte", "wpe", "lm_head", "head", "*norm*", "ln_*", "bias", "*_bias", "*router*",
-    "*gain*",
+    ("*embed*", "word"), ("*emb", "word"), ("wte", "part"), ("wpe", "part"), ("shared", "module"),
+    ("lm_head", "part"), ("head", "part"), ("*_head", "outside"), ("classifier", "outside"),
+    ("output_projection", "outside"), ("qa_outputs", "outside"), ("output", "top"),
+    ("score", "top"), ("proj_out", "top"), ("fc", "top"), ("decoder", "module"),
+    ("logits", "word"), ("vocab", "word"), ("*norm", "word"), ("*norms", "word"),
+    ("*normalization", "word"), ("ln_*", "part"), ("ln", "word"), ("bias", "word"),
+    ("biases", "word"), ("router", "word"), ("gate", "router"), ("smear", "word"),
+    ("gain", "word"), ("gains", "word"), ("a_log", "part"),
 )
+
+# Routing rules: patterns, whether only 2-D tensors get Muon, whether shapes have limits.
+ROUTING = {
+    "muonium": (DEFAULT_PATTERNS, False, True),
+    "timm": ((), False, True),
+    "torch": ((), True, False),
+    "wrapper": (tuple((f"*{word}*", "part") for word in ("router", "embed", "norm", "smear")),
+                True, False),
+    "keller": ((), False, False),
+    "moonlight": ((("*embed_tokens*", "part"), ("*lm_head*", "part")), False, False),
+    "motif": (tuple((part, "part") for part in ("embed_tokens", "lm_head", "tok_embeddings",
+                                                "output")), False, False),
+}
 
 CHOICES = {
     "momentum_form": ("lerp", "sum", "ema_corrected"),
@@ -74,7 +93,8 @@ CHOICES = {
     "adam": ("adamw", "nadamw", "by_nesterov"),
     "nadamw_form": ("lookahead", "timm", "optax"),
     "nonfinite": ("error", "skip", "propagate"),
-    "layout_3d": ("flatten", "experts"),
+    "layout_3d": ("auto", "flatten", "experts"),
+    "routing": tuple(ROUTING),
     "state_dtype": DTYPES + (None,),
 }
 
@@ -114,9 +134,10 @@ class Options:
     adam_eps_root: float = 0.0             # under the root
     adam_weight_decay: float = None        # None: weight_decay
     # routing
-    patterns: tuple = DEFAULT_PATTERNS
+    routing: str = "muonium"
+    patterns: tuple = None                 # None: those of the rule; else in their place
     only_2d: bool = False
-    layout_3d: str = "flatten"
+    layout_3d: str = "auto"
     min_dim: int = 4
     max_aspect: float = 128.0
     # storage and faults
@@ -135,26 +156,27 @@ _KELLER_NORM = dict(eps_mode="add", eps=1e-7, coefficients="original")
 RECIPES = {
     "muonium": {},
     "motif": dict(eps_mode="add", eps=1e-7, coefficients=Generated(rows=10), precision="bf16",
-                  rounding="motif", weight_decay=0.0, layout_3d="experts"),
+                  rounding="motif", weight_decay=0.0, layout_3d="experts", routing="motif"),
     "fp16": dict(momentum_form="sum", eps_mode="add", eps=1e-7,
                  coefficients=tuple(x / 1.02 for x in _ORIGINAL), precision="f16", rounding="fp16",
-                 lr=3e-4),
+                 lr=3e-4, layout_3d="flatten", routing="wrapper"),
     "fp32": dict(momentum_form="sum", eps_mode="add", eps=1e-7, coefficients="original",
-                 precision="f32", lr=3e-4),
+                 precision="f32", lr=3e-4, layout_3d="flatten", routing="wrapper"),
     "timm": dict(nesterov=False, eps_mode="clamp", eps=1e-7, coefficients="quintic",
                  precision="bf16", rounding="torch", weight_decay=0.0, adam="by_nesterov",
-                 nadamw_form="timm", adam_eps=None),
+                 nadamw_form="timm", adam_eps=None, layout_3d="flatten", routing="timm"),
     "optax": dict(momentum_form="ema_corrected", eps_mode="add", eps=1e-8,
                   coefficients="original", scale="original", lr=None, weight_decay=0.0,
                   adam="by_nesterov", nadamw_form="optax", adam_betas=(0.9, 0.999), adam_eps=None,
-                  adam_weight_decay=0.0, only_2d=True),
+                  adam_weight_decay=0.0, layout_3d="flatten", routing="torch"),
     "torch": dict(eps_mode="clamp", eps=1e-7, coefficients="original", scale="original",
-                  precision="bf16", rounding="torch", lr=1e-3, weight_decay=0.1, only_2d=True),
+                  precision="bf16", rounding="torch", lr=1e-3, weight_decay=0.1,
+                  layout_3d="flatten", routing="torch"),
     "keller": dict(**_KELLER_NORM, scale="original", precision="bf16", rounding="keller",
                    weight_decay=0.0, adam_lr=3e-4, adam_eps=1e-10, adam_weight_decay=0.0,
-                   layout_3d="experts"),
+                   layout_3d="experts", routing="keller"),
     "moonlight": dict(**_KELLER_NORM, momentum_form="sum", precision="bf16", rounding="keller",
-                      lr=1e-3, weight_decay=0.1),
+                      lr=1e-3, weight_decay=0.1, layout_3d="flatten", routing="moonlight"),
 }
 
 
@@ -215,14 +237,25 @@ def scale(name, out, columns):
     raise ValueError(f"scale is {name!r}: use one of {CHOICES['scale']}")
 
 
-def default_layout(shape, options):
-    if len(shape) == 3 and options.layout_3d == "experts":
+def is_experts(name):
+    """Whether a 3-D tensor of this name holds the weights of experts."""
+    return (bool({"expert", "experts", "moe"} & set(words(name)))
+            or module_of(name) in ("w1", "w2", "w3", "w13", "gate_proj", "up_proj", "down_proj",
+                                   "gate_up_proj"))
+
+
+def default_layout(shape, options, name=None):
+    if len(shape) == 3 and (options.layout_3d == "experts" or options.layout_3d == "auto"
+                            and not options.only_2d and not ROUTING[options.routing][1]
+                            and is_experts(name or "")):
         return layouts.experts()
     return layouts.flatten(len(shape))
 
 
 def shape_reason(shape, layout, options):
     """'ok', or why the shape is not for Muon."""
+    if not ROUTING[options.routing][2]:
+        return "ok" if len(shape) >= 2 else "insufficient_dims"
     if len(shape) < 2 or sum(size > 1 for size in shape) < 2:
         return "insufficient_dims"
     if layout.kind in ("flatten", "spatial"):
@@ -239,10 +272,44 @@ def shape_reason(shape, layout, options):
     return "ok"
 
 
-def matching_pattern(name, patterns):
-    components = [part for part in re.split(r"[./]", name.lower()) if part]
-    return next((pattern for pattern in patterns
-                 if any(fnmatchcase(part, pattern) for part in components)), None)
+def parts_of(name):
+    return [part for part in re.split(r"[./]", name.lower()) if part]
+
+
+def words(name):
+    return [word for word in re.split(r"[./_0-9-]", name.lower()) if word]
+
+
+def module_of(name):
+    """The last part, or the one before if the last only says which tensor of a module it is."""
+    parts = parts_of(name)
+    leaf = len(parts) > 1 and parts[-1] in ("weight", "weights", "kernel", "w", "bias", "b")
+    return parts[-2] if leaf else parts[-1] if parts else ""
+
+
+def candidates(name, place, shape):
+    """What a pattern of this place is compared with."""
+    parts = parts_of(name)
+    numbers = [i for i, part in enumerate(parts) if re.fullmatch("[0-9]+", part)]
+    if place == "word":
+        return words(name)
+    if place == "outside":
+        return parts[:numbers[0]] if numbers else parts
+    if place == "module" or place == "top":
+        module = module_of(name)
+        inside = numbers and numbers[0] < len(parts) - 1 - parts[::-1].index(module)
+        return [module] if module and not (inside and place == "top") else []
+    if place == "router" and (len(shape) != 2 or shape[0] >= shape[1]
+                              or {"expert", "experts"} & set(words(name))):
+        return []
+    return parts
+
+
+def matching_pattern(name, patterns, shape=()):
+    """The first of (pattern, place) that the name matches."""
+    return next((pattern for pattern, place in patterns
+                 if any(fnmatchcase(part, pattern.lower())
+                        for part in candidates(name, place, shape))), None)
 
 
 def route(name, shape, options, layout=None, use_muon=None, use_fallback=False):
@@ -254,12 +321,15 @@ def route(name, shape, options, layout=None, use_muon=None, use_fallback=False):
         if use_muon and len(shape) < 2:
             raise ValueError(f"{name}: use_muon is set, but the shape is {shape}")
         return use_muon, "use_muon_flag"
-    pattern = matching_pattern(name or "", options.patterns)
+    patterns, only_2d, _ = ROUTING[options.routing]
+    if options.patterns is not None:
+        patterns = [(pattern, "part") for pattern in options.patterns]
+    pattern = matching_pattern(name or "", patterns, shape)
     if pattern:
         return False, f"name_pattern:{pattern}"
     if len(shape) >= 2 and layout is None:
-        if options.only_2d and len(shape) != 2:
+        if (options.only_2d or only_2d) and len(shape) != 2:
             return False, "not_2d"
-        layout = default_layout(shape, options)
+        layout = default_layout(shape, options, name)
     reason = shape_reason(shape, layout, options)
     return reason == "ok", reason
