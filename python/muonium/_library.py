@@ -231,7 +231,8 @@ def _open():
             return ctypes.CDLL(chosen), chosen
         except OSError as error:
             raise LibraryError(f"MUONIUM_LIBRARY is {chosen!r}, which cannot be loaded: "
-                               f"{shown(error)}; set it to the path of libmuonium, or unset it") from error
+                               f"{shown(error)}; set it to the path of libmuonium, or unset "
+                               "it") from error
     looked = []
     for path, what in _candidates():
         if path.is_absolute() and not path.is_file():

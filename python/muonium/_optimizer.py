@@ -7,7 +7,7 @@ from typing import Any, Dict, List, Mapping, Optional
 from ._arrays import BF16, F32, F16, Array, array_of, dense_strides, refuse_immutable
 from ._handle import Handle, Report
 from ._library import DTYPES, numpy_for, shown
-from ._options import (make_options, number, refuse_of_group, refuse_unknown, require_names)
+from ._options import make_options, number, refuse_of_group, refuse_unknown, require_names
 from ._types import Options, ParameterOptions, Unpack
 
 

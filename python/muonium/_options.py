@@ -65,12 +65,13 @@ SYNONYMS = {
     "wd": "weight_decay", "decay_rate": "weight_decay", "l2": "weight_decay",
     "adam_wd": "adam_weight_decay", "adamw_wd": "adam_weight_decay",
     "adamw_weight_decay": "adam_weight_decay",
-    "mu": "momentum", "beta": "momentum", "muon_momentum": "momentum", "nesterov_momentum": "nesterov",
+    "mu": "momentum", "beta": "momentum", "muon_momentum": "momentum",
+    "nesterov_momentum": "nesterov",
     "adam_betas": "betas", "adamw_betas": "betas", "beta1": "adam_beta1", "beta2": "adam_beta2",
     "b1": "adam_beta1", "b2": "adam_beta2", "adam_b1": "adam_beta1", "adam_b2": "adam_beta2",
     "epsilon": "eps", "adamw_eps": "adam_eps", "adam_epsilon": "adam_eps",
-    "iterations": "steps", "num_steps": "steps", "num_iterations": "steps", "backend_steps": "steps",
-    "newton_schulz_steps": "steps", "ns_iters": "steps", "coeffs": "coefficients",
+    "iterations": "steps", "num_steps": "steps", "num_iterations": "steps",
+    "backend_steps": "steps", "newton_schulz_steps": "steps", "ns_iters": "steps", "coeffs": "coefficients",
     "ns_coeffs": "coefficients", "preset": "coefficients", "norm": "normalization",
     "dtype": "precision", "ns_dtype": "precision", "momentum_dtype": "state_dtype",
     "mu_dtype": "state_dtype", "exclude": "patterns", "exclude_patterns": "patterns",
@@ -164,8 +165,9 @@ def set_option(options, name, value):
 def refuse_unknown(names):
     for name in names:
         if name not in KNOWN:
-            meant = SYNONYMS.get(str(name).lower())
-            close = [meant] if meant else difflib.get_close_matches(str(name).lower(), sorted(KNOWN), 1)
+            given = str(name).lower()
+            close = ([SYNONYMS[given]] if given in SYNONYMS
+                     else difflib.get_close_matches(given, sorted(KNOWN), 1))
             hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(sorted(KNOWN))}"
             raise TypeError(f"unknown option {name!r}: {hint}")
 
