@@ -24,12 +24,13 @@ static muonium_options recipe(const char *name)
 
 /* ---- recipes ---- */
 
-enum { LERP, SUM, EMA };             /* muonium_momentum_form */
-enum { NONE, CLAMP, ADD };           /* muonium_eps_mode */
-enum { ORIGINAL, MATCH_RMS };        /* muonium_scale */
-enum { F32 = 0, BF16 = 2, F16 = 3 }; /* muonium_dtype */
-enum { FLATTEN = 1, EXPERTS = 3 };   /* muonium_layout */
-enum { ADAMW = 0, BY_NESTEROV = 2 }; /* muonium_adam_kind */
+enum { LERP, SUM, EMA };                     /* muonium_momentum_form */
+enum { NONE, CLAMP, ADD };                   /* muonium_eps_mode */
+enum { ORIGINAL, MATCH_RMS };                /* muonium_scale */
+enum { F32 = 0, BF16 = 2, F16 = 3 };         /* muonium_dtype */
+enum { FLATTEN = 1, EXPERTS = 3 };           /* muonium_layout */
+enum { ADAMW = 0, BY_NESTEROV = 2 };         /* muonium_adam_kind */
+enum { STORED, TORCH, KELLER, MOTIF, FP16 }; /* muonium_rounding */
 
 /* What the recipes differ in. Of AdamW: what "follow Muon" comes to. */
 static const struct known {
@@ -58,18 +59,18 @@ static const struct known_rest {
     double safety;
     int generated_rows, table_rows;
     bool only_2d;
-    int layout_3d, adam;
+    int layout_3d, rounding, adam;
     double adam_lr, adam_beta2, adam_eps, adam_weight_decay;
 } known_rest[] = {
-    {"muonium", 2e-2, 0, 0, false, FLATTEN, ADAMW, 0.02, 0.95, 1e-8, 0.01},
-    {"motif", 1e-2, 10, 0, false, EXPERTS, ADAMW, 0.02, 0.95, 1e-8, 0},
-    {"fp16", 2e-2, 0, 1, false, FLATTEN, ADAMW, 3e-4, 0.95, 1e-8, 0.01},
-    {"fp32", 2e-2, 0, 0, false, FLATTEN, ADAMW, 3e-4, 0.95, 1e-8, 0.01},
-    {"timm", 2e-2, 0, 0, false, FLATTEN, BY_NESTEROV, 0.02, 0.95, 1e-7, 0},
-    {"optax", 2e-2, 0, 0, true, FLATTEN, ADAMW, NAN, 0.999, 1e-8, 0},
-    {"torch", 2e-2, 0, 0, true, FLATTEN, ADAMW, 1e-3, 0.95, 1e-8, 0.1},
-    {"keller", 2e-2, 0, 0, false, EXPERTS, ADAMW, 3e-4, 0.95, 1e-10, 0},
-    {"moonlight", 2e-2, 0, 0, false, FLATTEN, ADAMW, 1e-3, 0.95, 1e-8, 0.1},
+    {"muonium", 2e-2, 0, 0, false, FLATTEN, STORED, ADAMW, 0.02, 0.95, 1e-8, 0.01},
+    {"motif", 1e-2, 10, 0, false, EXPERTS, MOTIF, ADAMW, 0.02, 0.95, 1e-8, 0},
+    {"fp16", 2e-2, 0, 1, false, FLATTEN, FP16, ADAMW, 3e-4, 0.95, 1e-8, 0.01},
+    {"fp32", 2e-2, 0, 0, false, FLATTEN, STORED, ADAMW, 3e-4, 0.95, 1e-8, 0.01},
+    {"timm", 2e-2, 0, 0, false, FLATTEN, TORCH, BY_NESTEROV, 0.02, 0.95, 1e-7, 0},
+    {"optax", 2e-2, 0, 0, true, FLATTEN, STORED, ADAMW, NAN, 0.999, 1e-8, 0},
+    {"torch", 2e-2, 0, 0, true, FLATTEN, TORCH, ADAMW, 1e-3, 0.95, 1e-8, 0.1},
+    {"keller", 2e-2, 0, 0, false, EXPERTS, KELLER, ADAMW, 3e-4, 0.95, 1e-10, 0},
+    {"moonlight", 2e-2, 0, 0, false, FLATTEN, KELLER, ADAMW, 1e-3, 0.95, 1e-8, 0.1},
 };
 
 static void assert_same(double found, double expected)
@@ -146,6 +147,7 @@ static void test_every_field(void **state)
         assert_same(o.weight_decay, k->weight_decay);
 
         assert_same(o.safety, r->safety);
+        assert_int_equal(o.rounding, r->rounding);
         assert_int_equal(o.generated_rows, r->generated_rows);
         assert_int_equal(o.table_rows, r->table_rows);
         assert_int_equal(o.table != NULL, r->table_rows > 0);
@@ -313,6 +315,7 @@ static void test_plan_options(void **state)
     assert_same(plan.safety_factor, 1.5);
     assert_int_equal(plan.precision, MUONIUM_BF16);
     assert_int_equal(plan.form, MUONIUM_FORM_GRAM);
+    assert_int_equal(plan.rounding, MUONIUM_ROUNDING_TORCH);
     assert_int_equal(plan.nonfinite, MUONIUM_NONFINITE_SKIP);
 
     o = recipe("motif");

@@ -60,7 +60,7 @@ struct muonium_plan {
     const mu_kernel *multiplier; /* the same, or for what is rounded to a half type its own */
     const mu_kernel *wide;       /* f64: for inputs and scales beyond f32 */
     bool tall;
-    bool half;     /* intermediates are rounded to options.precision */
+    bool half; /* intermediates are rounded to options.precision */
     mu_rounding round;
     bool in_place; /* X is kept in the caller's matrix, which is its own result */
     size_t m, n;
