@@ -358,6 +358,7 @@ def test_versions_and_layouts_of_the_header(tmp_path, random, version):
         ["--form=direct", "--direct-set=P11w"],
         ["--precision=bf16"],
         ["--precision=f16"],
+        ["--rounding=keller", "--precision=bf16"],
         ["--safety-factor=1.1"],
         ["--eps-mode=clamp", "--eps=1e-3"],
         ["--coefficients=cans"],

@@ -15,6 +15,8 @@
 #include <immintrin.h>
 #endif
 
+enum { ROUNDINGS = MUONIUM_ROUNDING_FP16 + 1 };
+
 static muonium_plan_options defaults(void)
 {
     muonium_plan_options options;
@@ -58,11 +60,14 @@ static void threads_change_nothing(void **state)
         muonium_shape shape = shapes[s];
         size_t count = shape.batch * shape.rows * shape.cols;
         void *data = gaussian(&rng, MUONIUM_F32, count);
-        for (int c = 0; c < (s == 3 ? 1 : 3 * 4); c++) {
+        for (int c = 0; c < (s == 3 ? 1 : 3 * 4 + ROUNDINGS); c++) {
+            bool half = c >= 3 * 4;
             muonium_plan_options options = defaults();
             options.steps = s == 3 ? 2 : 5;
-            options.form = (muonium_form)(c % 3);
-            options.normalization = (muonium_normalization)(c / 3);
+            options.form = half ? MUONIUM_FORM_AUTO : (muonium_form)(c % 3);
+            options.normalization = half ? MUONIUM_NORM_FROBENIUS : (muonium_normalization)(c / 3);
+            options.precision = half ? MUONIUM_BF16 : MUONIUM_F32;
+            options.rounding = half ? (muonium_rounding)(c - 3 * 4) : MUONIUM_ROUNDING_STORED;
             muonium_certificate first[8], certificates[8];
             memset(first, 0, sizeof first);
             memset(certificates, 0, sizeof certificates);
@@ -95,10 +100,11 @@ static void batches_change_nothing(void **state)
     (void)state;
     test_rng rng = test_rng_start("batches");
     const size_t batches[] = {1, 2, 5, 24};
-    for (int c = 0; c < 4 * 4; c++) {
+    for (int c = 0; c < 4 * 4 * ROUNDINGS; c += 3) {
         muonium_plan_options options = defaults();
         options.precision = (muonium_dtype)(c % 4);
-        muonium_dtype dtype = (muonium_dtype)(c / 4);
+        options.rounding = (muonium_rounding)(c % ROUNDINGS);
+        muonium_dtype dtype = (muonium_dtype)(c / 4 % 4);
         muonium_shape single = {1, 23, 50};
         size_t count = single.rows * single.cols, bytes = count * muonium_dtype_size(dtype);
         char *data = gaussian(&rng, dtype, 24 * count);
@@ -275,6 +281,7 @@ static void tall_is_the_transpose_of_wide(void **state)
     for (int c = 0; c < 4 * 4 * 3; c++) {
         muonium_plan_options options = defaults();
         options.precision = (muonium_dtype)(c % 4);
+        options.rounding = (muonium_rounding)(c % ROUNDINGS);
         options.normalization = (muonium_normalization)(c / 4 % 4);
         options.form = (muonium_form)(c / 16);
         float *x = gaussian(&rng, MUONIUM_F32, 30 * 77), turned[77 * 30];
@@ -376,6 +383,7 @@ static void powers_of_two_change_nothing(void **state)
     for (int c = 0; c < 4 * 4 * 3; c++) {
         muonium_plan_options options = defaults();
         options.precision = (muonium_dtype)(c % 4);
+        options.rounding = (muonium_rounding)(c % ROUNDINGS);
         options.normalization = (muonium_normalization)(c / 4 % 4);
         options.form = (muonium_form)(c / 16);
         check_powers(&rng, MUONIUM_F32, options, 0, -149, 126, 5);
@@ -439,19 +447,26 @@ static const struct child_case {
     muonium_dtype precision;
     muonium_form form;
     muonium_shape shape;
+    muonium_rounding rounding;
 } child_cases[] = {
-    {MUONIUM_F32, MUONIUM_FORM_AUTO, {1, 50, 121}},
-    {MUONIUM_BF16, MUONIUM_FORM_STANDARD, {1, 50, 121}},
-    {MUONIUM_BF16, MUONIUM_FORM_STANDARD, {1, 333, 65}},
-    {MUONIUM_BF16, MUONIUM_FORM_STANDARD, {2, 97, 601}}, /* sums of more than two blocks */
-    {MUONIUM_BF16, MUONIUM_FORM_GRAM, {1, 37, 150}},
-    {MUONIUM_F16, MUONIUM_FORM_STANDARD, {1, 70, 90}},
+    {MUONIUM_F32, MUONIUM_FORM_AUTO, {1, 50, 121}, MUONIUM_ROUNDING_STORED},
+    {MUONIUM_BF16, MUONIUM_FORM_STANDARD, {1, 50, 121}, MUONIUM_ROUNDING_STORED},
+    {MUONIUM_BF16, MUONIUM_FORM_STANDARD, {1, 333, 65}, MUONIUM_ROUNDING_STORED},
+    /* sums of more than two blocks */
+    {MUONIUM_BF16, MUONIUM_FORM_STANDARD, {2, 97, 601}, MUONIUM_ROUNDING_STORED},
+    {MUONIUM_BF16, MUONIUM_FORM_GRAM, {1, 37, 150}, MUONIUM_ROUNDING_STORED},
+    {MUONIUM_F16, MUONIUM_FORM_STANDARD, {1, 70, 90}, MUONIUM_ROUNDING_STORED},
+    {MUONIUM_BF16, MUONIUM_FORM_STANDARD, {2, 97, 601}, MUONIUM_ROUNDING_TORCH},
+    {MUONIUM_BF16, MUONIUM_FORM_STANDARD, {2, 97, 601}, MUONIUM_ROUNDING_KELLER},
+    {MUONIUM_BF16, MUONIUM_FORM_STANDARD, {1, 333, 65}, MUONIUM_ROUNDING_KELLER},
+    {MUONIUM_BF16, MUONIUM_FORM_STANDARD, {1, 70, 90}, MUONIUM_ROUNDING_MOTIF},
+    {MUONIUM_F16, MUONIUM_FORM_STANDARD, {1, 70, 90}, MUONIUM_ROUNDING_FP16},
 };
 
 enum {
     CHILD_CASES = sizeof child_cases / sizeof child_cases[0],
     CHILD_FIRST = 50 * 121, /* elements of the first */
-    CHILD_COUNT = 2 * 50 * 121 + 333 * 65 + 2 * 97 * 601 + 37 * 150 + 70 * 90
+    CHILD_COUNT = 2 * 50 * 121 + 2 * 333 * 65 + 3 * 2 * 97 * 601 + 37 * 150 + 3 * 70 * 90
 };
 
 static const char path_variable[] = "MUONIUM_TEST_RESULT";
@@ -471,6 +486,7 @@ static void child_result(float *y)
         muonium_plan_options options = defaults();
         options.precision = child_cases[i].precision;
         options.form = child_cases[i].form;
+        options.rounding = child_cases[i].rounding;
         muonium_view in = muonium_dense(MUONIUM_F32, shape, x + done);
         muonium_view out = muonium_dense(MUONIUM_F32, shape, y + done);
         if (muonium_orthogonalize(shape, &options, &in, &out, NULL) != MUONIUM_OK) {

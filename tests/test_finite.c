@@ -136,6 +136,7 @@ static muonium_plan_options options_for(int preset, int steps, muonium_dtype pre
     options.steps = steps;
     options.precision = precision;
     options.form = form;
+    options.rounding = (muonium_rounding)((preset + steps + 1) % (MUONIUM_ROUNDING_FP16 + 1));
     if (options.coefficients && strcmp(options.coefficients, "aol") == 0) {
         options.normalization = MUONIUM_NORM_AOL;
     }
@@ -201,6 +202,7 @@ static void small_safety_factors_give_finite_results(void **state)
                         options_for(-1, 5, (muonium_dtype)precision, (muonium_form)form);
                     options.safety_factor = factors[f];
                     options.normalization = (muonium_normalization)norm;
+                    options.rounding = (muonium_rounding)f;
                     try_shapes(&all, &options, &rng);
                 }
             }

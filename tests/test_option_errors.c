@@ -102,6 +102,7 @@ static void test_enums(void **state)
         {FIELD(decay), 2},         {FIELD(normalization), 4}, {FIELD(eps_mode), 2},
         {FIELD(precision), 3},     {FIELD(form), 4},          {FIELD(nonfinite), 2},
         {FIELD(adam), 2},          {FIELD(route), 2},         {FIELD(nadamw_form), 2},
+        {FIELD(rounding), 4},
     };
     for (size_t i = 0; i < COUNT(fields); i++) {
         for (int value = -1; value <= fields[i].last + 1; value++) {

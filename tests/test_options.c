@@ -24,13 +24,14 @@ static muonium_options recipe(const char *name)
 
 /* ---- recipes ---- */
 
-enum { LERP, SUM, EMA };             /* muonium_momentum_form */
-enum { NONE, CLAMP, ADD };           /* muonium_eps_mode */
-enum { ORIGINAL, MATCH_RMS };        /* muonium_scale */
-enum { F32 = 0, BF16 = 2, F16 = 3 }; /* muonium_dtype */
-enum { AUTO, FLATTEN, EXPERTS = 3 }; /* muonium_layout */
-enum { ADAMW = 0, BY_NESTEROV = 2 }; /* muonium_adam_kind */
-enum { LOOKAHEAD, TIMM, OPTAX };     /* muonium_nadamw_form */
+enum { LERP, SUM, EMA };                        /* muonium_momentum_form */
+enum { NONE, CLAMP, ADD };                      /* muonium_eps_mode */
+enum { ORIGINAL, MATCH_RMS };                   /* muonium_scale */
+enum { F32 = 0, BF16 = 2, F16 = 3 };            /* muonium_dtype */
+enum { AUTO, FLATTEN, EXPERTS = 3 };            /* muonium_layout */
+enum { ADAMW = 0, BY_NESTEROV = 2 };            /* muonium_adam_kind */
+enum { LOOKAHEAD, TIMM, OPTAX };                /* muonium_nadamw_form */
+enum { STORED, BY_TORCH, KELLER, MOTIF, FP16 }; /* muonium_rounding */
 
 /* What the recipes differ in. Of AdamW: what "follow Muon" comes to. */
 static const struct known {
@@ -59,22 +60,27 @@ static const struct known_rest {
     double safety;
     int generated_rows, table_rows;
     int routing;
-    int layout_3d, adam, nadamw_form;
+    int layout_3d, rounding, adam, nadamw_form;
     double adam_lr, adam_beta2, adam_eps, adam_weight_decay;
 } known_rest[] = {
-    {"muonium", 2e-2, 0, 0, MUONIUM_ROUTING_MUONIUM, AUTO, ADAMW, LOOKAHEAD, 0.02, 0.95, 1e-8,
+    {"muonium", 2e-2, 0, 0, MUONIUM_ROUTING_MUONIUM, AUTO, STORED, ADAMW, LOOKAHEAD, 0.02, 0.95,
+     1e-8, 0.01},
+    {"motif", 1e-2, 10, 0, MUONIUM_ROUTING_MOTIF, EXPERTS, MOTIF, ADAMW, LOOKAHEAD, 0.02, 0.95,
+     1e-8, 0},
+    {"fp16", 2e-2, 0, 1, MUONIUM_ROUTING_WRAPPER, FLATTEN, FP16, ADAMW, LOOKAHEAD, 3e-4, 0.95, 1e-8,
      0.01},
-    {"motif", 1e-2, 10, 0, MUONIUM_ROUTING_MOTIF, EXPERTS, ADAMW, LOOKAHEAD, 0.02, 0.95, 1e-8, 0},
-    {"fp16", 2e-2, 0, 1, MUONIUM_ROUTING_WRAPPER, FLATTEN, ADAMW, LOOKAHEAD, 3e-4, 0.95, 1e-8,
-     0.01},
-    {"fp32", 2e-2, 0, 0, MUONIUM_ROUTING_WRAPPER, FLATTEN, ADAMW, LOOKAHEAD, 3e-4, 0.95, 1e-8,
-     0.01},
-    {"timm", 2e-2, 0, 0, MUONIUM_ROUTING_TIMM, FLATTEN, BY_NESTEROV, TIMM, 0.02, 0.95, 1e-7, 0},
-    {"optax", 2e-2, 0, 0, MUONIUM_ROUTING_TORCH, FLATTEN, BY_NESTEROV, OPTAX, NAN, 0.999, 1e-8, 0},
-    {"torch", 2e-2, 0, 0, MUONIUM_ROUTING_TORCH, FLATTEN, ADAMW, LOOKAHEAD, 1e-3, 0.95, 1e-8, 0.1},
-    {"keller", 2e-2, 0, 0, MUONIUM_ROUTING_KELLER, EXPERTS, ADAMW, LOOKAHEAD, 3e-4, 0.95, 1e-10, 0},
-    {"moonlight", 2e-2, 0, 0, MUONIUM_ROUTING_MOONLIGHT, FLATTEN, ADAMW, LOOKAHEAD, 1e-3, 0.95,
+    {"fp32", 2e-2, 0, 0, MUONIUM_ROUTING_WRAPPER, FLATTEN, STORED, ADAMW, LOOKAHEAD, 3e-4, 0.95,
+     1e-8, 0.01},
+    {"timm", 2e-2, 0, 0, MUONIUM_ROUTING_TIMM, FLATTEN, BY_TORCH, BY_NESTEROV, TIMM, 0.02, 0.95,
+     1e-7, 0},
+    {"optax", 2e-2, 0, 0, MUONIUM_ROUTING_TORCH, FLATTEN, STORED, BY_NESTEROV, OPTAX, NAN, 0.999,
+     1e-8, 0},
+    {"torch", 2e-2, 0, 0, MUONIUM_ROUTING_TORCH, FLATTEN, BY_TORCH, ADAMW, LOOKAHEAD, 1e-3, 0.95,
      1e-8, 0.1},
+    {"keller", 2e-2, 0, 0, MUONIUM_ROUTING_KELLER, EXPERTS, KELLER, ADAMW, LOOKAHEAD, 3e-4, 0.95,
+     1e-10, 0},
+    {"moonlight", 2e-2, 0, 0, MUONIUM_ROUTING_MOONLIGHT, FLATTEN, KELLER, ADAMW, LOOKAHEAD, 1e-3,
+     0.95, 1e-8, 0.1},
 };
 
 static void assert_same(double found, double expected)
@@ -156,6 +162,7 @@ static void test_every_field(void **state)
         assert_same(o.weight_decay, k->weight_decay);
 
         assert_same(o.safety, r->safety);
+        assert_int_equal(o.rounding, r->rounding);
         assert_int_equal(o.generated_rows, r->generated_rows);
         assert_int_equal(o.table_rows, r->table_rows);
         assert_int_equal(o.table != NULL, r->table_rows > 0);
@@ -324,6 +331,7 @@ static void test_plan_options(void **state)
     assert_same(plan.safety_factor, 1.5);
     assert_int_equal(plan.precision, MUONIUM_BF16);
     assert_int_equal(plan.form, MUONIUM_FORM_GRAM);
+    assert_int_equal(plan.rounding, MUONIUM_ROUNDING_TORCH);
     assert_int_equal(plan.nonfinite, MUONIUM_NONFINITE_SKIP);
 
     o = recipe("motif");

@@ -37,6 +37,7 @@ static void defaults_are_as_documented(void **state)
     assert_true(options.eps == 1e-7 && options.safety_factor == 1);
     assert_int_equal(options.precision, MUONIUM_F32);
     assert_int_equal(options.form, MUONIUM_FORM_AUTO);
+    assert_int_equal(options.rounding, MUONIUM_ROUNDING_STORED);
     assert_int_equal(options.nonfinite, MUONIUM_NONFINITE_ERROR);
     muonium_plan_options_init(NULL);
 }
@@ -88,6 +89,8 @@ static void bad_options_are_refused_by_name(void **state)
     REFUSE(precision, (muonium_dtype)4, "4");
     REFUSE(precision, (muonium_dtype)-1, "-1");
     REFUSE(form, (muonium_form)77, "77");
+    REFUSE(rounding, (muonium_rounding)5, "5");
+    REFUSE(rounding, (muonium_rounding)-1, "-1");
     REFUSE(nonfinite, (muonium_nonfinite)3, "3");
     REFUSE(eps, -1e-3, "-0.001");
     REFUSE(eps, (double)NAN, "nan");
@@ -522,6 +525,7 @@ static void supplied_workspace_is_enough(void **state)
         options.precision = (muonium_dtype)(c / 5 % 4);
         options.normalization = (muonium_normalization)(c / 20 % 5);
         options.form = (muonium_form)(c / 100);
+        options.rounding = (muonium_rounding)((c + c / 5) % 5);
         assert_ok(muonium_set_threads(1 + c % 4));
         muonium_plan *plan;
         muonium_plan_info info;

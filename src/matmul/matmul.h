@@ -3,7 +3,7 @@
  *
  *     gram    C = X X^T                symmetric: one triangle computed, then mirrored
  *     symmul  C = A B                  A, B symmetric and commuting: one triangle
- *     apply   Y = A X                  A symmetric
+ *     apply   Y = A X                  A symmetric, or any if Y lies row by row
  *
  * Every operand may be a combination s*M + t*N + d*I formed while it is packed, or
  * multiplied out where nothing is packed. So b*R + c*R^2 is the product (c*R + b*I) R,

@@ -8,7 +8,7 @@
 #include "coefficients/coefficients.h"
 #include "orthogonalize/plan.h"
 
-enum { ROWS_PER_TASK = 32 };
+enum { ROWS_PER_TASK = 32, SUMMED_ROWS = 16 };
 
 /* ---- passes over rows ---- */
 
@@ -68,21 +68,6 @@ static void multiple_row(const row_pass *pass, size_t i)
     void *row = row_at(pass, pass->matrix, i);
     plan->kernel->row_add(row, row_at(pass, pass->other, i), pass->n, pass->factor, false);
     plan->kernel->row_round(row, pass->n, plan->options.precision);
-}
-
-/* matrix = round(round(factor * matrix) + round(other)), where lines of other are ldr apart. */
-static void sum_row(const row_pass *pass, size_t i)
-{
-    const muonium_plan *plan = pass->it->plan;
-    const mu_kernel *kernel = plan->kernel;
-    muonium_dtype half = plan->options.precision;
-    size_t skip = i * plan->ldr * muonium_dtype_size(kernel->type);
-    void *row = row_at(pass, pass->matrix, i), *other = (char *)(uintptr_t)pass->other + skip;
-    kernel->row_scale(row, pass->n, pass->factor);
-    kernel->row_round(row, pass->n, half);
-    kernel->row_round(other, pass->n, half);
-    kernel->row_add(row, other, pass->n, 1, true);
-    kernel->row_round(row, pass->n, half);
 }
 
 void mu_scale_rows(mu_iteration *it, void *matrix, size_t rows, size_t n, size_t ld, double factor)
@@ -280,35 +265,61 @@ static void round_x(mu_iteration *it, const mu_oriented *x)
     run_pass(&pass);
 }
 
+/* Columns [first, first + cols) of X, and their product with Z as rows ldr apart. */
+typedef struct summation {
+    const mu_iteration *it;
+    char *product;
+    size_t first, cols;
+    double factor;
+} summation;
+
+/* X = round(round(factor * X) + round(product)) */
+static void sum_rows(void *context, size_t index, unsigned lane)
+{
+    enum { PIECE = 128 };
+    const summation *s = context;
+    const muonium_plan *plan = s->it->plan;
+    const mu_kernel *kernel = plan->kernel;
+    muonium_dtype half = plan->options.precision;
+    size_t bytes = muonium_dtype_size(kernel->type), row = index * SUMMED_ROWS;
+    size_t rows = plan->m - row < SUMMED_ROWS ? plan->m - row : SUMMED_ROWS;
+    double buffer[SUMMED_ROWS * PIECE]; /* of the kernel's type */
+    (void)lane;
+    for (size_t j = 0; j < s->cols; j += PIECE) {
+        size_t cols = s->cols - j < PIECE ? s->cols - j : PIECE;
+        mu_block place = mu_block_at(&s->it->home, row, s->first + j, rows, cols);
+        kernel->load(&place, buffer, PIECE);
+        for (size_t i = 0; i < rows; i++) {
+            char *x = (char *)buffer + i * PIECE * bytes;
+            char *product = s->product + ((row + i) * plan->ldr + j) * bytes;
+            kernel->row_scale(x, cols, s->factor);
+            kernel->row_round(x, cols, half);
+            kernel->row_round(product, cols, half);
+            kernel->row_add(x, product, cols, 1, true);
+            kernel->row_round(x, cols, half);
+        }
+        kernel->store(buffer, PIECE, &place);
+    }
+}
+
 /* The same, a X and Z X being rounded before they are added: by blocks of so many columns of X
- * that those of Z X fit into a square. */
+ * that those of Z X fit into a square. With a rounded factor c R, Z is not symmetric, which apply
+ * allows where the result lies row by row. */
 static void advance_rounded(mu_iteration *it, const mu_operand *q)
 {
     const muonium_plan *plan = it->plan;
-    const mu_oriented *home = &it->home;
-    mu_lines lines = mu_lines_of(plan, home);
+    summation s = {it, it->square[2], 0, plan->m, q->shift * it->x.scale};
     mu_operand z = *q;
     z.shift = 0;
-    for (size_t j = 0; j < plan->n; j += plan->m) {
-        size_t cols = plan->n - j < plan->m ? plan->n - j : plan->m;
+    for (; s.first < plan->n; s.first += s.cols) {
+        s.cols = plan->n - s.first < plan->m ? plan->n - s.first : plan->m;
         mu_operand x = it->x;
-        char *block = mu_block_at(home, 0, j, plan->m, cols).data;
-        x.data = block;
-        mu_apply(&it->with, plan->m, cols, &z, &x, it->square[2], lines.columns ? 1 : plan->ldr,
-                 lines.columns ? plan->ldr : 1);
-        row_pass pass = {it,
-                         block,
-                         it->square[2],
-                         lines.columns ? cols : plan->m,
-                         lines.columns ? plan->m : cols,
-                         lines.ld,
-                         q->shift * it->x.scale,
-                         0,
-                         sum_row};
-        run_pass(&pass);
+        x.data = mu_block_at(&it->home, 0, s.first, plan->m, s.cols).data;
+        mu_apply(&it->with, plan->m, s.cols, &z, &x, s.product, plan->ldr, 1);
+        mu_pool_run(sum_rows, &s, (plan->m + SUMMED_ROWS - 1) / SUMMED_ROWS, it->with.lanes);
     }
-    it->x = mu_operand_at(home);
-    it->delivered = home->data == it->out.data;
+    it->x = mu_operand_at(&it->home);
+    it->delivered = it->home.data == it->out.data;
 }
 
 void mu_advance(mu_iteration *it, const mu_operand *q, bool last)

@@ -2,7 +2,7 @@
 
 Sums are exact to double precision whatever the `precision`; in the modes f32,
 bf16 and f16 everything that an implementation stores is rounded to that type:
-the matrix as read, the normalised matrix, A = X X^T, b A + c A A, new X, and
+the normalised matrix, A = X X^T, b A + c A A, new X, and
 what the `rounding` adds to these.
 """
 import numpy as np
@@ -12,14 +12,15 @@ from .rounding import round_to
 NORMALIZATIONS = ("frobenius", "schatten", "aol", "spectral", "none")
 EPS_MODES = ("none", "clamp", "add")
 
-# What else is rounded: the norm, and after each operation the divisor; c A, as a factor of
-# (c A) A; that product, or A A; c (A A); b A; a X and B X.
+# What else is rounded in the half types: the matrix before its norm is taken; the norm, and after
+# each operation the divisor; c A, as a factor of (c A) A; that product, or A A; c (A A); b A; a X
+# and B X.
 ROUNDINGS = {
     "stored": {"square"},
-    "torch": {"divisor"},
-    "keller": {"divisor", "factor", "square", "linear", "sum"},
-    "motif": {"divisor", "square", "linear"},
-    "fp16": {"square", "scaled", "linear", "sum"},
+    "torch": {"input", "divisor"},
+    "keller": {"input", "divisor", "factor", "square", "linear", "sum"},
+    "motif": {"input", "divisor", "square", "linear"},
+    "fp16": {"input", "square", "scaled", "linear", "sum"},
 }
 
 
@@ -82,7 +83,8 @@ def orthogonalize_certified(matrix, table, normalization="frobenius", eps_mode="
     if eps_mode == "none" and normalization != "none":
         # An exact power of two makes the result independent of the scale in the half types too.
         x = np.ldexp(x, -np.frexp(np.abs(x).max())[1])
-    x = round_to(precision, x)
+    half = precision in ("bf16", "f16")
+    x = rounder(precision, rounding, "input")(x) if half else round_to(precision, x)
     tall = x.shape[0] > x.shape[1]
     if tall:
         x = x.T
