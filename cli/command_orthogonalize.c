@@ -243,7 +243,7 @@ static int run(const command *self, const arguments *given)
 
 const command command_orthogonalize = {
     .name = "orthogonalize",
-    .summary = "replace the matrices of a file by their polar factors",
+    .summary = "orthogonalise the matrices of a file, as Muon does",
     .description =
         "Reads an array of half, single or double floats from IN.npy, orthogonalises every matrix "
         "as the Muon optimizer does, and writes the result to OUT.npy in the same type and order. "

@@ -62,10 +62,10 @@ int main(void)
         check(muonium_set_lr(optimizer, NULL, 0.1 * (STEPS - step) / STEPS));
         check(muonium_step_with(optimizer, loss, NULL, &before));
         if (step % 50 == 0) {
-            printf("step %3d  loss %.6f\n", step, before);
+            printf("step %3d  loss %.3f\n", step, before);
         }
     }
-    printf("step %3d  loss %.6f\n", STEPS, loss(NULL));
+    printf("step %3d  loss %.3f\n", STEPS, loss(NULL));
     muonium_destroy(optimizer);
     return 0;
 }

@@ -1,9 +1,11 @@
 /*
  * muonium.h: the whole public interface of Muonium, and its manual.
  *
- * Muonium turns the momentum of a weight matrix into its nearest (semi-)
- * orthogonal matrix, the step that the Muon optimizer takes, fast and exactly
- * on CPUs. A complete program:
+ * Muonium orthogonalises the momentum of weight matrices, as the Muon optimizer
+ * does, fast on CPUs. By default the result has the singular vectors of the
+ * matrix and singular values between 0.86 and 1.14, which is what Muon needs;
+ * muonium_plan_options tells how to get the polar factor, the nearest (semi-)
+ * orthogonal matrix, itself. A complete program:
  *
  *     #include <muonium.h>
  *     #include <stdio.h>
@@ -296,7 +298,12 @@ typedef enum muonium_rounding {
 /* The options of a plan, or of one orthogonalisation. */
 typedef struct muonium_plan_options {
     size_t struct_size; /* set by muonium_plan_options_init */
-    int steps;          /* 1 to MUONIUM_MAX_STEPS; default 5 */
+
+    /* 1 to MUONIUM_MAX_STEPS; default 5. The defaults bring singular values that are at least
+     * 1e-3 of the matrix' norm to between 0.86 and 1.14, about 7 % away from the polar factor.
+     * 8 steps give the polar factor, to 1.4e-6 in f32. Smaller singular values become less than
+     * 1 by default; steps = 12 and lower = 1e-5 bring those from 1e-5 on to 1 as well. */
+    int steps;
 
     /* The polynomials: `table` with `table_rows` rows if not NULL (the last
      * row repeats), else the preset named `coefficients` if not NULL, else
@@ -401,7 +408,8 @@ MUONIUM_API muonium_status muonium_plan_create(muonium_shape shape,
 MUONIUM_API void muonium_plan_destroy(muonium_plan *plan); /* NULL is allowed */
 MUONIUM_API muonium_status muonium_plan_describe(const muonium_plan *plan, muonium_plan_info *info);
 
-/* Orthogonalise a batch: `out` gets the polar factor of every matrix of `in`.
+/* Orthogonalise a batch: `out` gets every matrix of `in`, its singular values brought close
+ * to 1, as close as the options say: the polar factor with 8 steps, near it by default.
  * `in` and `out` may be of any type and strides; they may be the same memory
  * with the same strides and type, but must not overlap otherwise, and elements
  * of `out` must not overlap each other. `workspace` is memory of at least

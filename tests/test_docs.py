@@ -1,6 +1,8 @@
 """What the documents say is so: the commands of the tutorial run and print what it shows, the
 program of the README is the example, and no link leads nowhere."""
 
+import csv
+import json
 import os
 import pathlib
 import re
@@ -8,12 +10,26 @@ import subprocess
 
 import pytest
 
-from muonium_command import BUILD, run
+from muonium_command import BUILD, MUONIUM, run
 
 SOURCE = pathlib.Path(__file__).resolve().parent.parent
 DOCUMENTS = sorted(
     [*SOURCE.glob("*.md"), *(SOURCE / "docs").glob("*.md"), *(SOURCE / "examples").rglob("*.md")]
 )
+
+
+def kernels_here():
+    """The instruction sets that this CPU and this build can be told to use."""
+    found = []
+    for name in ("portable", "avx2", "avx512"):
+        done = subprocess.run([str(MUONIUM), "info"], capture_output=True,
+                              env={**os.environ, "MUONIUM_CPU": name})
+        if done.returncode == 0:
+            found.append(name)
+    return found
+
+
+KERNELS = kernels_here()
 
 
 def blocks_of(path):
@@ -61,7 +77,7 @@ def test_tutorial(tmp_path):
     blocks = blocks_of(SOURCE / "docs/tutorial.md")
     assert {language for language, _ in blocks} == {"sh", "text", "c"}
     program = "".join(text for language, text in blocks if language == "c")
-    (tmp_path / "spiral.c").write_text(program)
+    (tmp_path / "glyphs.c").write_text(program)
 
     install, *blocks = blocks
     assert install == ("sh", 'make install PREFIX="$HOME/.local"\n')
@@ -106,10 +122,69 @@ def test_program_of_the_readme(tmp_path):
     session = next(text for language, text in blocks if "./smallest\n" in text)
     command, _, shown = session.partition("\n")
     assert command.startswith("$ cc smallest.c")
-    printed = subprocess.run(
-        [str(BUILD / "examples/smallest")], capture_output=True, text=True, timeout=60
-    ).stdout
-    assert words_agree(shown, printed)
+    for kernels in KERNELS:
+        printed = subprocess.run(
+            [str(BUILD / "examples/smallest")], capture_output=True, text=True, timeout=60,
+            env={**os.environ, "MUONIUM_CPU": kernels},
+        ).stdout
+        assert printed == shown, kernels
+
+
+# ---- figures in the text ----
+
+
+def test_what_orthogonalize_is_said_to_do(tmp_path):
+    """Singular values between 0.86 and 1.14 by default; the polar factor with 8 steps, to 1.4e-6;
+    and that of a matrix with small singular values with 12 and lower = 1e-5."""
+    np = pytest.importorskip("numpy")
+    for name in ("README.md", "include/muonium.h", "python/muonium/_functions.py"):
+        text = re.sub(r"[\s*]+", " ", (SOURCE / name).read_text("utf-8"))
+        for figure in ("0.86 and 1.14", "1.4e-6", "1e-5", "7 %"):
+            assert figure in text, (name, figure)
+    random = np.random.default_rng(0)
+    for rows, cols, default, closest in ((256, 512, [], ["--steps=8"]),
+                                         (256, 256, None, ["--steps=12", "--lower=1e-5"])):
+        x = random.standard_normal((rows, cols)).astype("f4")
+        np.save(tmp_path / "x.npy", x)
+        u, _, v = np.linalg.svd(x.astype("f8"), full_matrices=False)
+        for kernels in KERNELS:
+            def distance(*options):
+                run("orthogonalize", tmp_path / "x.npy", tmp_path / "y.npy", *options,
+                    env={**os.environ, "MUONIUM_CPU": kernels})
+                y = np.load(tmp_path / "y.npy").astype("f8")
+                values = np.linalg.svd(y, compute_uv=False)
+                return np.linalg.norm(y - u @ v) / np.sqrt(rows), values.min(), values.max()
+            if default is not None:
+                off, low, high = distance(*default)
+                assert 0.86 <= low and high <= 1.14 and round(off, 2) == 0.07
+            assert distance(*closest)[0] < 5e-6
+
+
+def demo_losses():
+    """What the demo ended with: examples/gpt/demo.json is its output, and the command that makes
+    it is in examples/gpt/README.md."""
+    result = json.loads((SOURCE / "examples/gpt/demo.json").read_text())
+    return {run["optimizer"]: run["final_validation_loss"] for run in result["runs"]}
+
+
+def test_figures_of_the_demo_agree():
+    losses = demo_losses()
+    readme = (SOURCE / "examples/gpt/README.md").read_text("utf-8")
+    assert "muonium demo --plot docs/demo.svg --json >examples/gpt/demo.json" in readme
+    said = re.search(r"AdamW (\S+) at \S+, Muon (\S+) at", readme)
+    labels = re.findall(r">([12]\.\d\d)<", (SOURCE / "docs/demo.svg").read_text("utf-8"))
+    for found in (said.groups(), labels):
+        assert list(found) == [f"{losses[name]:.2f}" for name in ("AdamW", "Muon")]
+    # The sweep may be of another version: a unit of the second decimal.
+    with open(SOURCE / "examples/gpt/sweep.csv", newline="") as file:
+        for row in csv.DictReader(file):
+            name = {"adamw": "AdamW", "muon": "Muon"}[row["optimizer"]]
+            if (row["lr"], row["momentum"], row["seed"]) == (
+                    {"AdamW": "0.003", "Muon": "0.03"}[name], "0.8", "1"):
+                assert float(row["final_validation_loss"]) == pytest.approx(losses[name], abs=0.01)
+    low, high = re.search(r"loss between (\S+) and (\S+) after 200 steps",
+                          (SOURCE / "docs/direct.md").read_text("utf-8")).groups()
+    assert float(low) <= losses["Muon"] <= float(high)
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda p: str(p.relative_to(SOURCE)))

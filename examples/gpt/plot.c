@@ -69,7 +69,7 @@ static void label_curves(const svg_panel *panel, const gpt_trainer *trainer)
         if (trainer->settings.with[kind]) {
             const double x = panel->left + panel->width + 10;
             char number[32];
-            snprintf(number, sizeof number, "%.3f", gpt_final_loss(trainer, (gpt_kind)kind));
+            snprintf(number, sizeof number, "%.2f", gpt_final_loss(trainer, (gpt_kind)kind));
             svg_text(panel->out, x, y[kind] - 1, SVG_HEADING, SVG_START, colours[kind],
                      gpt_kind_names[kind]);
             svg_text(panel->out, x, y[kind] + 15, SVG_NUMBER, SVG_START, colours[kind], number);

@@ -118,8 +118,8 @@ def orthogonalize(x: Any, *, steps: int = 5, coefficients: Coefficients = None,
     The result approximates the polar factor U V^T of x = U S V^T, the nearest matrix with
     orthonormal rows or columns. By default it has the same singular vectors, and singular
     values between about 0.86 and 1.14: some 7 % away from the polar factor, which is all that
-    Muon needs. steps=8 gives the polar factor itself, to rounding (about 1e-6 in f32).
-    Singular values below 1e-3 of the norm of x stay smaller than that either way.
+    Muon needs. steps=8 gives the polar factor itself, to 1.4e-6 in f32. Singular values below
+    1e-3 of the norm of x stay smaller than that; steps=12, lower=1e-5 brings them to 1 too.
 
     x has two or more dimensions, the last two of which are matrices, and elements of
     type float16, float32 or float64 (bfloat16 by DLPack); any strides. Shape and type of
