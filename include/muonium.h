@@ -249,7 +249,8 @@ typedef enum muonium_normalization {
 typedef enum muonium_eps_mode {
     MUONIUM_EPS_NONE = 0,  /* d: the result for 2^k X is bit for bit that for X */
     MUONIUM_EPS_CLAMP = 1, /* max(d, eps) */
-    MUONIUM_EPS_ADD = 2    /* d + eps */
+    MUONIUM_EPS_ADD = 2,   /* d + eps */
+    MUONIUM_EPS_OPTAX = 3  /* d + eps; of AOL and Schatten max(d, 1e-4), whatever eps is */
 } muonium_eps_mode;
 
 /* How the polynomial is evaluated. Standard and Gram compose the quintics of the steps.
@@ -461,7 +462,8 @@ typedef enum muonium_route {
 } muonium_route;
 
 typedef enum muonium_layout {
-    MUONIUM_LAYOUT_AUTO = 0, /* 2-D as it is; more dimensions by options.layout_3d, else flatten */
+    MUONIUM_LAYOUT_AUTO = 0,    /* 2-D (out, in), unless options.kernels_in_out; more dimensions by
+                                options.layout_3d, else flatten */
     MUONIUM_LAYOUT_FLATTEN = 1, /* (out, in * all the rest) */
     MUONIUM_LAYOUT_SPATIAL = 2, /* (out, in, positions...): a matrix (out, in) per position */
     MUONIUM_LAYOUT_EXPERTS = 3, /* (batch..., out, in): a matrix per leading index */
@@ -531,6 +533,7 @@ typedef struct muonium_options {
     size_t min_dim;           /* 4: matrices with a smaller side go to AdamW */
     double max_aspect;        /* 128: so do matrices longer than that */
     bool only_2d;             /* tensors of other rank without a layout go to AdamW */
+    bool kernels_in_out;      /* 2-D tensors without a layout are (in, out), as in JAX */
     muonium_layout layout_3d; /* of 3-D tensors without a layout: FLATTEN or EXPERTS */
 
     /* Storage */

@@ -16,6 +16,8 @@ def _option(name):
     def put(self, value: float) -> None:
         self._handle.set(name, number(name, value))
         self._values[name] = float(value)
+        if name == "weight_decay" and self._spared is not None:
+            self._handle.set(name, 0.0, self._spared)
 
     return property(get, put, doc=f"{name}, in force from the next step on")
 
@@ -33,13 +35,17 @@ class Optimizer:
     recipe   one of recipes(): whose defaults to take
     each     options of single parameters by name, as {"attn.qkv": {"row_splits": [768] * 3}}:
              layout, heads, row_splits, out_axes, in_axes, use_muon, use_fallback
+    weight_decay_mask
+             booleans by name, or a function from params to them: False spares a Muon parameter
+             from weight decay, as in optax
     options  over the recipe's, by the names of muonium.h
 
     report() says who gets Muon, and why. Not to be used by two threads at a time.
     """
 
     def __init__(self, params: Mapping[str, Any], recipe: Optional[str] = None,
-                 each: Optional[Mapping[str, Mapping[str, Any]]] = None, **options: Any):
+                 each: Optional[Mapping[str, Mapping[str, Any]]] = None,
+                 weight_decay_mask: Any = None, **options: Any):
         each = dict(each or {})
         refuse_unknown(options)
         for name, given in each.items():
@@ -51,6 +57,13 @@ class Optimizer:
         made = make_options(recipe, options)
         self._values = {name: getattr(made, name) for name in ("lr", "weight_decay", "momentum")}
         self._handle = Handle(made)
+        mask = weight_decay_mask(params) if callable(weight_decay_mask) else weight_decay_mask or {}
+        self._spared = None  # the group without weight decay
+        if any(not on for on in mask.values()):
+            if made.adam_weight_decay < 0:
+                made.adam_weight_decay = made.weight_decay  # the mask is of Muon's
+            made.weight_decay = 0.0
+            self._spared = self._handle.add_group(made)
         for name, x in params.items():
             if not isinstance(name, str):
                 raise TypeError(f"parameter names are strings, not {name!r}")
@@ -59,7 +72,8 @@ class Optimizer:
             if parameter.dtype not in (F32, BF16, F16):
                 raise TypeError(f"{name} has elements of type {DTYPES[parameter.dtype]}: "
                                 "parameters are f32, bf16 or f16")
-            self._handle.add(name, parameter, {**options, **each.get(name, {})})
+            self._handle.add(name, parameter, {**options, **each.get(name, {})},
+                             None if mask.get(name, True) else self._spared)
             self._given[name], self._arrays[name] = x, parameter
 
     def step(self, grads: Mapping[str, Any]) -> None:

@@ -171,10 +171,20 @@ static void divide_both_sides(mu_iteration *it, const double *divisor)
 
 /* ---- the divisor ---- */
 
+/* optax holds the squares of these divisors to 1e-8 or more, whatever its eps is. */
+static bool clamps_square(const muonium_plan_options *options)
+{
+    return options->eps_mode == MUONIUM_EPS_OPTAX &&
+           (options->normalization == MUONIUM_NORM_AOL ||
+            options->normalization == MUONIUM_NORM_SCHATTEN);
+}
+
 static double guarded(const muonium_plan_options *options, double norm, double eps)
 {
     double divisor = norm * options->safety_factor;
     switch (options->eps_mode) {
+    case MUONIUM_EPS_OPTAX:
+        return !clamps_square(options) ? divisor + eps : divisor > eps ? divisor : eps;
     case MUONIUM_EPS_CLAMP:
         return divisor > eps ? divisor : eps;
     case MUONIUM_EPS_ADD:
@@ -242,7 +252,7 @@ void mu_normalize(mu_iteration *it, const mu_survey *survey)
         exponent -= shift;
     }
     it->x.scale = ldexp(1, -exponent);
-    double eps = ldexp(options->eps, -survey->exponent);
+    double eps = ldexp(clamps_square(options) ? 1e-4 : options->eps, -survey->exponent);
     double norm = sqrt(survey->sum_squares);
     if (normalization != MUONIUM_NORM_FROBENIUS) {
         mu_gram_of_x(it);

@@ -10,7 +10,7 @@ import numpy as np
 from .rounding import round_to
 
 NORMALIZATIONS = ("frobenius", "schatten", "aol", "spectral", "none")
-EPS_MODES = ("none", "clamp", "add")
+EPS_MODES = ("none", "clamp", "add", "optax")
 
 
 def divisor(x, normalization, eps_mode, eps, safety_factor):
@@ -30,7 +30,9 @@ def divisor(x, normalization, eps_mode, eps, safety_factor):
     norm = norm * safety_factor
     if eps_mode == "clamp":
         return np.maximum(norm, eps)
-    if eps_mode == "add":
+    if eps_mode == "optax" and normalization in ("aol", "schatten"):
+        return np.sqrt(np.maximum(norm**2, 1e-8))
+    if eps_mode in ("add", "optax"):
         return norm + eps
     if eps_mode == "none":
         return norm
