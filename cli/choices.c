@@ -7,7 +7,7 @@
 
 const char *const choices_normalization[] = {"frobenius", "schatten", "aol",
                                              "spectral",  "none",     NULL};
-const char *const choices_eps_mode[] = {"none", "clamp", "add", NULL};
+const char *const choices_eps_mode[] = {"none", "clamp", "add", "optax", NULL};
 const char *const choices_dtype[] = {"f32", "f64", "bf16", "f16", NULL};
 const char *const choices_rounding[] = {"stored", "torch", "keller", "motif", "fp16", NULL};
 const char *const choices_form[] = {"auto", "standard", "gram", "direct", "quintic", NULL};

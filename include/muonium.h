@@ -251,7 +251,8 @@ typedef enum muonium_normalization {
 typedef enum muonium_eps_mode {
     MUONIUM_EPS_NONE = 0,  /* d: the result for 2^k X is bit for bit that for X */
     MUONIUM_EPS_CLAMP = 1, /* max(d, eps) */
-    MUONIUM_EPS_ADD = 2    /* d + eps */
+    MUONIUM_EPS_ADD = 2,   /* d + eps */
+    MUONIUM_EPS_OPTAX = 3  /* d + eps; of AOL and Schatten max(d, 1e-4), whatever eps is */
 } muonium_eps_mode;
 
 /* How the polynomial is evaluated. Standard and Gram compose the quintics of the steps.
@@ -517,7 +518,8 @@ typedef enum muonium_routing {
 } muonium_routing;
 
 typedef enum muonium_layout {
-    MUONIUM_LAYOUT_AUTO = 0, /* 2-D as it is; more dimensions by options.layout_3d, else flatten */
+    MUONIUM_LAYOUT_AUTO = 0,    /* 2-D (out, in), unless options.kernels_in_out; more dimensions by
+                                options.layout_3d, else flatten */
     MUONIUM_LAYOUT_FLATTEN = 1, /* (out, in * all the rest) */
     MUONIUM_LAYOUT_SPATIAL = 2, /* (out, in, positions...): a matrix (out, in) per position */
     MUONIUM_LAYOUT_EXPERTS = 3, /* (batch..., out, in): a matrix per leading index */
@@ -586,10 +588,11 @@ typedef struct muonium_options {
     muonium_route route; /* MUONIUM_ROUTE_AUTO, or one for all parameters of the group */
     const char *const *patterns;
     size_t pattern_count;
-    size_t min_dim;    /* 4: matrices with a smaller side go to AdamW. Of the rules MUONIUM and
+    size_t min_dim;      /* 4: matrices with a smaller side go to AdamW. Of the rules MUONIUM and
                           TIMM; the others have no such limit */
-    double max_aspect; /* 128: so do matrices longer than that */
-    bool only_2d;      /* tensors of other rank without a layout go to AdamW, under every rule */
+    double max_aspect;   /* 128: so do matrices longer than that */
+    bool only_2d;        /* tensors of other rank without a layout go to AdamW, under every rule */
+    bool kernels_in_out; /* 2-D tensors without a layout are (in, out), as in JAX */
     muonium_layout layout_3d; /* of 3-D tensors without a layout: FLATTEN, EXPERTS, or AUTO:
                                  EXPERTS for the names of experts ("experts", "moe", "w13",
                                  "gate_up_proj", ...), else FLATTEN */

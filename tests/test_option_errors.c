@@ -99,7 +99,7 @@ static void test_enums(void **state)
         int last;
     } fields[] = {
         {FIELD(momentum_form), 2}, {FIELD(nesterov_form), 2}, {FIELD(scale), 3},
-        {FIELD(decay), 2},         {FIELD(normalization), 4}, {FIELD(eps_mode), 2},
+        {FIELD(decay), 2},         {FIELD(normalization), 4}, {FIELD(eps_mode), 3},
         {FIELD(precision), 3},     {FIELD(form), 4},          {FIELD(nonfinite), 2},
         {FIELD(adam), 2},          {FIELD(route), 2},         {FIELD(nadamw_form), 2},
         {FIELD(rounding), 4},

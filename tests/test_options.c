@@ -25,7 +25,7 @@ static muonium_options recipe(const char *name)
 /* ---- recipes ---- */
 
 enum { LERP, SUM, EMA };                        /* muonium_momentum_form */
-enum { NONE, CLAMP, ADD };                      /* muonium_eps_mode */
+enum { NONE, CLAMP, ADD, BY_NORM };             /* muonium_eps_mode */
 enum { ORIGINAL, MATCH_RMS };                   /* muonium_scale */
 enum { F32 = 0, BF16 = 2, F16 = 3 };            /* muonium_dtype */
 enum { AUTO, FLATTEN, EXPERTS = 3 };            /* muonium_layout */
@@ -49,7 +49,7 @@ static const struct known {
     {"fp16", SUM, true, ADD, 1e-7, NULL, MATCH_RMS, F16, 3e-4, 0.01},
     {"fp32", SUM, true, ADD, 1e-7, "original", MATCH_RMS, F32, 3e-4, 0.01},
     {"timm", LERP, false, CLAMP, 1e-7, "quintic", MATCH_RMS, BF16, 0.02, 0},
-    {"optax", EMA, true, ADD, 1e-8, "original", ORIGINAL, F32, NAN, 0},
+    {"optax", EMA, true, BY_NORM, 1e-8, "original", ORIGINAL, F32, NAN, 0},
     {"torch", LERP, true, CLAMP, 1e-7, "original", ORIGINAL, BF16, 1e-3, 0.1},
     {"keller", LERP, true, ADD, 1e-7, "original", ORIGINAL, BF16, 0.02, 0},
     {"moonlight", SUM, true, ADD, 1e-7, "original", MATCH_RMS, BF16, 1e-3, 0.1},
@@ -167,6 +167,7 @@ static void test_every_field(void **state)
         assert_int_equal(o.table_rows, r->table_rows);
         assert_int_equal(o.table != NULL, r->table_rows > 0);
         assert_int_equal(o.routing, r->routing);
+        assert_int_equal(o.kernels_in_out, strcmp(k->name, "optax") == 0);
         assert_int_equal(o.layout_3d, r->layout_3d);
         assert_int_equal(o.adam, r->adam);
         assert_int_equal(o.nadamw_form, r->nadamw_form);

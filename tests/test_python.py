@@ -351,7 +351,7 @@ def test_routing_needs_no_memory():
 # ---- Optimizer ----
 
 LAYOUTS = {"conv_spatial": dict(layout="spatial"), "experts": dict(layout="experts"),
-           "qkv": dict(row_splits=[24, 12, 12])}
+           "qkv": dict(layout="flatten", row_splits=[24, 12, 12])}
 
 
 @pytest.mark.parametrize("recipe", RECIPES)

@@ -36,7 +36,7 @@ def test_recipe_fields():
         "torch": ("lerp", True, "clamp", 1e-7, "original", "bf16", 1e-3, 0.1),
         "keller": ("lerp", True, "add", 1e-7, "original", "bf16", 0.02, 0.0),
         "moonlight": ("sum", True, "add", 1e-7, "match_rms_adamw", "bf16", 1e-3, 0.1),
-        "optax": ("ema_corrected", True, "add", 1e-8, "original", "f32", 0.5, 0.0),
+        "optax": ("ema_corrected", True, "optax", 1e-8, "original", "f32", 0.5, 0.0),
     }
     for name, row in rows.items():
         o = recipe(name, **({"lr": 0.5} if name == "optax" else {}))
@@ -265,7 +265,8 @@ def independent_first_step(name, w, g):
         "torch": (nesterov_lerp, 0.0, original, jordan, 1e-3, 0.1),
         "keller": (nesterov_lerp, 1e-7, original, jordan, 0.02, 0.0),
         "moonlight": (1.95, 1e-7, original, rms, 1e-3, 0.1),
-        "optax": (0.95 * 0.05 / (1 - 0.95**2) + 1.0, 1e-8, original, jordan, 0.3, 0.0),
+        "optax": (0.95 * 0.05 / (1 - 0.95**2) + 1.0, 1e-8, original,  # of an (in, out) matrix
+                  max(1, columns / out) ** 0.5, 0.3, 0.0),
     }
     factor, eps, table, size, lr, decay = cases[name]
     return (1 - lr * decay) * w - lr * size * by_svd(factor * g, table, factor * norm + eps)

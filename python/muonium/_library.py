@@ -118,7 +118,7 @@ class Options(Structure):
                 ("adam_eps", c_double), ("adam_eps_root", c_double),
                 ("adam_weight_decay", c_double), ("route", c_int),
                 ("patterns", POINTER(c_char_p)), ("pattern_count", c_size_t),
-                ("min_dim", c_size_t), ("max_aspect", c_double), ("only_2d", c_bool),
+                ("min_dim", c_size_t), ("max_aspect", c_double), ("only_2d", c_bool), ("kernels_in_out", c_bool),
                 ("layout_3d", c_int), ("state_dtype", c_int), ("master", c_bool),
                 ("stochastic_rounding", c_bool), ("seed", ctypes.c_uint64),
                 ("scratch_bytes", c_size_t), ("log", c_void_p), ("log_context", c_void_p),

@@ -24,6 +24,9 @@ class Optimizer:
     recipe   one of recipes(): whose defaults to take
     each     options of single parameters by name, as {"attn.qkv": {"row_splits": [768] * 3}}:
              layout, heads, row_splits, out_axes, in_axes, use_muon, use_fallback
+    weight_decay_mask
+             booleans by name, or a function from params to them: False spares a Muon parameter
+             from weight decay, as in optax
     options  over the recipe's, by the names of muonium.h
 
     report() says who gets Muon, and why. Not to be used by two threads at a time.
@@ -35,7 +38,7 @@ class Optimizer:
 
     def __init__(self, params: Mapping[str, Any], recipe: Optional[str] = None,
                  each: Optional[Mapping[str, ParameterOptions]] = None,
-                 **options: Unpack[Options]) -> None:
+                 weight_decay_mask: Any = None, **options: Unpack[Options]) -> None:
         require_names(params, "params", "arrays")
         each = dict(each or {})
         refuse_unknown(options)
@@ -50,6 +53,14 @@ class Optimizer:
         made = make_options(recipe, options)
         self._values = {name: getattr(made, name) for name in ("lr", "weight_decay", "momentum")}
         self._handle = Handle(made)
+        mask = weight_decay_mask(params) if callable(weight_decay_mask) else weight_decay_mask or {}
+        self._mask = dict(mask)
+        self._spared = None  # the group without weight decay
+        if any(not on for on in mask.values()):
+            if made.adam_weight_decay < 0:
+                made.adam_weight_decay = made.weight_decay  # the mask is of Muon's
+            made.weight_decay = 0.0
+            self._spared = self._handle.add_group(made)
         for name, x in params.items():
             if not isinstance(name, str):
                 raise TypeError(f"parameter names are strings, not {name!r}")
@@ -58,7 +69,8 @@ class Optimizer:
             if parameter.dtype not in (F32, BF16, F16):
                 raise TypeError(f"{shown(name)} has elements of type {DTYPES[parameter.dtype]}: "
                                 "parameters are f32, bf16 or f16")
-            self._handle.add(name, parameter, {**options, **each.get(name, {})})
+            self._handle.add(name, parameter, {**options, **each.get(name, {})},
+                             None if mask.get(name, True) else self._spared)
             self._given[name], self._arrays[name] = x, parameter
 
     def step(self, grads: Mapping[str, Any]) -> None:
@@ -161,6 +173,8 @@ class Optimizer:
     def _change(self, name: str, value: float) -> None:
         self._handle.set(name, number(name, value))
         self._values[name] = self._changed[name] = float(value)
+        if name == "weight_decay" and self._spared is not None:
+            self._handle.set(name, 0.0, self._spared)
 
     # ---- printing, copies and pickles ----
 
@@ -172,11 +186,11 @@ class Optimizer:
 
     def __getstate__(self) -> Dict[str, Any]:
         return {"params": self._given, "recipe": self._recipe, "each": self._each,
-                "options": self._options, "changed": self._changed, "state": self._handle.saved()}
+                "mask": self._mask, "options": self._options, "changed": self._changed, "state": self._handle.saved()}
 
     def __setstate__(self, state: Dict[str, Any]) -> None:
         self.__init__(state["params"], state["recipe"], state["each"],  # type: ignore[misc]
-                      **state["options"])
+                      state["mask"], **state["options"])
         for name, value in state["changed"].items():
             self._change(name, value)
         self._handle.restore(state["state"])

@@ -17,7 +17,7 @@ CHOICES = {
     "scale": ("original", "match_rms_adamw", "rms_to_rms", "none"),
     "decay": ("decoupled", "cautious", "independent"),
     "normalization": ("frobenius", "schatten", "aol", "spectral", "none"),
-    "eps_mode": ("none", "clamp", "add"),
+    "eps_mode": ("none", "clamp", "add", "optax"),
     "precision": DTYPES,
     "rounding": ("stored", "torch", "keller", "motif", "fp16"),
     "form": FORMS,
@@ -41,8 +41,15 @@ ALIASES = {
     "adamw_lr": "adam_lr",
     "fallback_lr_scale": "adam_lr_scale",
     "conv_mode": "layout",
+    "ns_iters": "steps",
+    "beta": "momentum",
+    "preconditioning": "normalization",
+    "adam_learning_rate": "adam_lr",
+    "adam_b1": "adam_beta1",
+    "adam_b2": "adam_beta2",
 }
-LAYOUT_ALIASES = {"batched": "spatial"}  # of conv_mode
+CONV_MODES = {"flatten": "flatten", "batched": "spatial"}
+SCALE_ALIASES = {"spectral_unclamped": "rms_to_rms"}  # of adjust_lr_fn
 
 # Options of a parameter, not of a group.
 OF_TENSORS = {"layout", "out_axes", "in_axes", "row_splits", "heads", "use_muon", "use_fallback"}
@@ -51,7 +58,7 @@ OF_TENSORS = {"layout", "out_axes", "in_axes", "row_splits", "heads", "use_muon"
 IMMATERIAL = {"use_addmm": (True, False), "verbose": (True, False), "capturable": (True, False),
               "foreach": (None, True, False), "fused": (None, True, False),
               "differentiable": (False,), "amsgrad": (False,),
-              "algo": ("muon",), "scale_eps": (False,)}
+              "algo": ("muon",), "scale_eps": (False,), "grouped_ns": (True, False)}
 
 _TYPES = {name: kind for name, kind, *_ in Options._fields_
           if name not in ("struct_size", "table", "table_rows", "pattern_count", "log",
@@ -205,6 +212,14 @@ def make_options(recipe, given):
         elif name == "betas" and value is not None:
             first, second = value
             options.adam_beta1, options.adam_beta2 = number("betas", first), number("betas", second)
+        elif name == "conv_mode" and value is not None and value not in CONV_MODES:
+            raise ValueError(f"conv_mode is {value!r}: use one of {', '.join(CONV_MODES)}")
+        elif name == "adjust_lr_fn" and value is not None:
+            value = SCALE_ALIASES.get(value, value)
+            if value not in CHOICES["scale"]:
+                raise ValueError(f"Adjust learning rate function {value} is not supported: use one "
+                                 f"of {', '.join((*CHOICES['scale'], *SCALE_ALIASES))}")
+            set_option(options, "scale", value)
         elif value is not None and name not in OF_TENSORS and ALIASES.get(name) != "layout":
             set_option(options, ALIASES.get(name, name), value)
     return options
@@ -220,6 +235,7 @@ def route_of(given):
 
 def _mask(name, axes, ndim):
     mask = 0
+    axes = () if axes is None else axes
     for axis in [axes] if isinstance(axes, int) else axes:
         if not -ndim <= axis < ndim:
             raise ValueError(f"{name} is {axes!r}: the parameter has {ndim} dimensions")
@@ -233,12 +249,12 @@ def tensor_options(tensor, given):
     layout = given.get("layout")
     if layout is None:
         layout = given.get("conv_mode")
-        layout = LAYOUT_ALIASES.get(layout, layout)
+        layout = CONV_MODES.get(layout, layout)
     if tensor.ndim >= 3 or given.get("layout") is not None:  # conv_mode is for convolutions
         tensor.layout = choice("layout", layout or "auto")
     tensor.heads = whole("heads", given.get("heads") or 0, ctypes.c_size_t)
-    tensor.out_axes = _mask("out_axes", given.get("out_axes") or (), tensor.ndim)
-    tensor.in_axes = _mask("in_axes", given.get("in_axes") or (), tensor.ndim)
+    tensor.out_axes = _mask("out_axes", given.get("out_axes"), tensor.ndim)
+    tensor.in_axes = _mask("in_axes", given.get("in_axes"), tensor.ndim)
     splits = [whole("row_splits", size, ctypes.c_size_t) for size in given.get("row_splits") or ()]
     if splits:
         tensor.row_splits = (ctypes.c_size_t * len(splits))(*splits)

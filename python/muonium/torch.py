@@ -7,6 +7,8 @@ else AdamW, in one call of the library per step, whatever the number of paramete
 """
 
 import ctypes
+import logging
+import warnings
 from collections import defaultdict
 from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple, Union
 
@@ -15,7 +17,8 @@ import torch
 from ._arrays import BF16, F16, F32, Array, dense_strides, freed, refuse_outside_storage
 from ._handle import Handle, Report
 from ._library import State, options_of
-from ._options import ALIASES, CHOICES, KNOWN, defaults_of, make_options, refuse_unknown
+from ._options import (ALIASES, CHOICES, KNOWN, defaults_of, make_options, refuse_unknown,
+                       route_of)
 
 __all__ = ["Muon"]
 
@@ -24,6 +27,11 @@ _STATE_DTYPES = {F32: torch.float32, BF16: torch.bfloat16}
 _stride, _numel, _data_ptr = torch.Tensor.stride, torch.Tensor.numel, torch.Tensor.data_ptr
 _storage = getattr(torch.Tensor, "untyped_storage", None) or torch.Tensor._storage  # before 2.0
 _SUM = CHOICES["momentum_form"].index("sum")
+_log = logging.getLogger(__name__)
+_UNSET: Any = object()  # where None has a meaning of its own
+
+# What a group that is sent to AdamW says for it, and the option that then follows.
+_FOLLOWING = {"lr": "adam_lr", "weight_decay": "adam_weight_decay", "eps": "adam_eps"}
 
 # What is followed from step to step without making anything anew.
 _LIVE = ("lr", "weight_decay", "momentum")
@@ -36,19 +44,21 @@ _STATE_KEYS = {"momentum_buffer": "momentum", "exp_avg": "exp_avg", "exp_avg_sq"
 class Muon(torch.optim.Optimizer):
     """Muon for matrices and AdamW for everything else.
 
-    params           tensors, (name, tensor) pairs such as model.named_parameters(), or dicts
-                     of parameter groups. Names help routing: embeddings, output heads, norms
-                     and biases go to AdamW by name.
+    params           a module, (name, tensor) pairs such as model.named_parameters(), tensors, or
+                     dicts of parameter groups. Names help routing: embeddings, output heads,
+                     norms and biases go to AdamW by name.
     lr, weight_decay, momentum, nesterov, ns_coefficients, eps, ns_steps, adjust_lr_fn
-                     as in torch.optim.Muon; None: the recipe's
+                     as in torch.optim.Muon; None: the recipe's (adjust_lr_fn=None with the recipe
+                     timm: no scale, as there)
     recipe           one of muonium.recipes(); None: "torch", whose defaults are those of
                      torch.optim.Muon
     options          more of them, by the names of muonium.h: precision="f32", normuon=True,
                      adam_lr_scale=0.1, betas=(0.9, 0.95), state_dtype="bf16", ...
+                     verbose=True logs the routing with the first step.
 
     A group may have any of these, and
       use_muon       True or False: orders, where shape and name would decide
-      use_fallback   True: AdamW
+      use_fallback   True: AdamW, with the lr, weight_decay, betas and eps of the group
       layout, heads, row_splits, out_axes, in_axes
                      how its tensors stand for matrices: heads=12 or row_splits=[768] * 3
                      for fused projections, layout="experts" or "spatial" for batches
@@ -60,24 +70,33 @@ class Muon(torch.optim.Optimizer):
     """
 
     _link: Any = None  # a _Link, from the first group on
+    _logged = False    # the routing, if that is asked for
 
-    def __init__(self, params: Union[Iterable[torch.Tensor], Iterable[Tuple[str, torch.Tensor]],
-                                     Iterable[Dict[str, Any]]],
+    def __init__(self, params: Union[torch.nn.Module, Iterable[torch.Tensor],
+                                     Iterable[Tuple[str, torch.Tensor]], Iterable[Dict[str, Any]]],
                  lr: Union[None, float, torch.Tensor] = None,
                  weight_decay: Optional[float] = None, momentum: Optional[float] = None,
                  nesterov: Optional[bool] = None, ns_coefficients: Any = None,
                  eps: Optional[float] = None, ns_steps: Optional[int] = None,
-                 adjust_lr_fn: Optional[str] = None, recipe: Optional[str] = None,
-                 **options: Any):
+                 adjust_lr_fn: Optional[str] = _UNSET, recipe: Optional[str] = None,
+                 ns_mode: Optional[str] = None, **options: Any):
         refuse_unknown(options)
+        if isinstance(lr, torch.Tensor) and lr.numel() != 1:
+            raise ValueError("Tensor lr must be 1-element")
+        if isinstance(params, torch.nn.Module):
+            params = params.named_parameters()
+        recipe = _recipe_of(recipe, ns_mode)
         given = {"lr": lr, "weight_decay": weight_decay, "momentum": momentum,
                  "nesterov": nesterov, "ns_coefficients": ns_coefficients, "eps": eps,
                  "ns_steps": ns_steps}
-        defaults = _recipe_defaults("torch" if recipe is None else recipe)
+        defaults = _recipe_defaults(recipe)
         defaults.update({name: value for name, value in given.items() if value is not None})
-        defaults.update(options, adjust_lr_fn=adjust_lr_fn)
+        defaults.update(options)
+        if adjust_lr_fn is not _UNSET:
+            defaults["adjust_lr_fn"] = adjust_lr_fn
         self._state: Dict[Any, Any] = defaultdict(dict)
         super().__init__(params, defaults)
+        self._warn_of_missing_names()
 
     # ---- groups ----
 
@@ -89,6 +108,7 @@ class Muon(torch.optim.Optimizer):
         if group.get("recipe") is not None:
             group = {**_recipe_defaults(group["recipe"]), **group}
         params, names = _tensors_and_names(group["params"])
+        _follow_group(group, group)
         group["params"] = params
         if names is not None:
             group["param_names"] = names
@@ -107,6 +127,13 @@ class Muon(torch.optim.Optimizer):
             self._settle()
             raise
 
+    def _warn_of_missing_names(self):
+        if any(p.ndim >= 2 for group in self.param_groups for p in group["params"]
+               if "param_names" not in group and _route(group) == "auto"):
+            warnings.warn("the parameters have no names, so that embeddings and output heads, which "
+                          "belong to AdamW, are not told from other matrices: pass the model or "
+                          "model.named_parameters(), or say use_muon in groups", stacklevel=3)
+
     # ---- the step ----
 
     @torch.no_grad()
@@ -124,6 +151,9 @@ class Muon(torch.optim.Optimizer):
         except _Restrided:
             self._link = _Link(self.param_groups, self.state)
             self._link.step()
+        if not self._logged and any(group.get("verbose") for group in self.param_groups):
+            self._logged = True
+            _log_routes(self.report())
         return loss
 
     # ---- state ----
@@ -147,7 +177,10 @@ class Muon(torch.optim.Optimizer):
             self._link = _Link(self.param_groups, self.state) if self.param_groups else None
 
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
-        """Go on from a state dict of this class, of torch.optim.Muon or of timm's Muon."""
+        """Go on from a state dict of this class, of torch.optim.Muon or of timm's Muon, or from
+        one with `mu_buffers`, a momentum for each Muon parameter in their order."""
+        if "mu_buffers" in state_dict or "mu_state" in state_dict:
+            state_dict = self._translated(state_dict)
         own, saved = self.param_groups, state_dict["param_groups"]
         merged = saved
         if len(own) == len(saved):  # else the base class refuses
@@ -161,6 +194,8 @@ class Muon(torch.optim.Optimizer):
                         if n in by_number}
             incoming = _counted(self.param_groups, incoming)
             for group, theirs in zip(self.param_groups, saved):
+                if "recipe" not in theirs:
+                    _follow_group(group, theirs)
                 _fix_adam_rate(group)
                 if "recipe" not in theirs:
                     _complete_foreign(group, incoming)
@@ -168,6 +203,41 @@ class Muon(torch.optim.Optimizer):
         except BaseException:
             self._link, self._state, self.param_groups = before
             raise
+
+    def _translated(self, given):
+        """A state dict of positions, of the recipes fp32 and fp16, in torch's form."""
+        self._settle()
+        numbers = {id(p): n for n, p in enumerate(
+            p for group in self.param_groups for p in group["params"])}
+        link = self._link
+        muon = [p for p, r in zip(link.params, link.handle.reports()) if r.optimizer == "muon"]
+        adam = [p for p, r in zip(link.params, link.handle.reports()) if r.optimizer == "adam"]
+        buffers = given.get("mu_buffers")
+        if buffers is None:  # the older form has them by position, in dicts of their own
+            buffers = [_only_tensor(entry, f"mu_state[{key!r}]")
+                       for key, entry in sorted(given["mu_state"].items())] \
+                if isinstance(given["mu_state"], dict) else list(given["mu_state"])
+        if len(buffers) != len(muon):
+            raise ValueError(f"the state dict has {len(buffers)} buffers, and there are {len(muon)} "
+                             "Muon parameters: see report() for who gets Muon")
+        moments = (given.get("adam") or {}).get("state", {})
+        if moments and max(moments) >= len(adam):
+            raise ValueError(f"the state dict has AdamW state of parameter {max(moments)}, and there "
+                             f"are {len(adam)} AdamW parameters: see report() for who gets AdamW")
+        steps = max([_count(entry.get("step", 1), f"adam[{n}]") for n, entry in moments.items()],
+                    default=1)
+        state = {numbers[id(p)]: {"momentum_buffer": buffer, "step": steps}
+                 for p, buffer in zip(muon, buffers) if buffer is not None}
+        state.update({numbers[id(adam[n])]: entry for n, entry in moments.items()})
+        changes = {"lr": given["lr"]} if given.get("lr") is not None else {}
+        groups = []
+        for group in self.state_dict()["param_groups"]:
+            groups.append({**group, **changes})
+            mode = given.get("ns_mode")
+            if mode is not None and mode != group["recipe"]:
+                raise ValueError(f"the state dict has ns_mode {mode!r}, and the optimizer the recipe "
+                                 f"{group['recipe']!r}: make it with ns_mode={mode!r}")
+        return {"state": state, "param_groups": groups}
 
     def __getstate__(self) -> Dict[str, Any]:
         return {"defaults": self.defaults, "state": self.state,
@@ -208,8 +278,54 @@ class Muon(torch.optim.Optimizer):
 # ---- groups ----
 
 
+def _recipe_of(recipe, ns_mode):
+    """`ns_mode` is what the implementation behind the recipes fp32 and fp16 calls them."""
+    if ns_mode is None:
+        return "torch" if recipe is None else recipe
+    if ns_mode not in ("fp32", "fp16") or recipe not in (None, ns_mode):
+        raise ValueError(f"ns_mode is {ns_mode!r} and recipe {recipe!r}: use ns_mode fp32 or fp16, "
+                         "which are recipes, or recipe alone")
+    return ns_mode
+
+
 def _recipe_defaults(recipe):
-    return {**defaults_of(options_of(recipe)), "adjust_lr_fn": None, "recipe": recipe}
+    """The weights of PyTorch's layers are (out, in), also where the recipe comes from JAX."""
+    return {**defaults_of(options_of(recipe)), "kernels_in_out": False, "recipe": recipe,
+            "adjust_lr_fn": "match_rms_adamw" if recipe == "timm" else None}
+
+
+def _route(group):
+    return route_of(_given(group))
+
+
+def _follow_group(group, said):
+    """What is said in a group that is sent to AdamW is said for AdamW."""
+    if _route(said) == "adam":
+        told = {ALIASES.get(key, key) for key, value in said.items() if value is not None}
+        group.update({option: -1.0 for key, option in _FOLLOWING.items()
+                      if key in told and option not in told})
+
+
+def _only_tensor(entry, what):
+    """A tensor, alone or in a dict."""
+    found = [entry] if isinstance(entry, torch.Tensor) or entry is None else [
+        value for value in getattr(entry, "values", list)() if isinstance(value, torch.Tensor)]
+    if len(found) != 1:
+        raise ValueError(f"{what} is {entry!r}: use a tensor, or a dict with one")
+    return found[0]
+
+
+def _log_routes(reports):
+    """Counts first, then the names by reason."""
+    muon = sum(report.optimizer == "muon" for report in reports)
+    _log.info("Muon parameter routing: %d Muon, %d AdamW", muon, len(reports) - muon)
+    by_reason = defaultdict(list)
+    for report in reports:
+        by_reason[report.reason, report.optimizer].append(report.name)
+    for (reason, optimizer), names in sorted(by_reason.items()):
+        more = f", … and {len(names) - 10} more" if len(names) > 10 else ""
+        _log.info("  %s -> %s: %d, %s%s", reason, "Muon" if optimizer == "muon" else "AdamW",
+                  len(names), ", ".join(map(repr, names[:10])), more)
 
 
 def _tensors_and_names(params):
@@ -229,7 +345,8 @@ def _tensors_and_names(params):
     names = [name for name, _ in pairs]
     if any(name is None for name in names):
         if any(name is not None for name in names):
-            raise ValueError("some parameters of a group have names and some have none")
+            raise ValueError("all optimizer params should be with/without names. Some param names "
+                             "are missing")
         names = None
     return [tensor for _, tensor in pairs], names
 
@@ -247,14 +364,18 @@ def _fix_adam_rate(group):
 
 def _merged(ours, theirs):
     """A group with what was saved, whatever each side calls it; names are the model's."""
-    said = {ALIASES.get(key, key) for key, value in theirs.items() if value is not None}
+    said = {ALIASES.get(key, key) for key, value in theirs.items()
+            if value is not None or key == "adjust_lr_fn" and ours["recipe"] == "timm"}
     kept = {key: value for key, value in ours.items() if ALIASES.get(key, key) not in said}
     names = {"param_names": ours["param_names"]} if "param_names" in ours else {}
     return {**theirs, **kept, **names, "params": theirs["params"]}
 
 
 def _given(group):
-    return {key: value for key, value in group.items() if key in KNOWN}
+    given = {key: value for key, value in group.items() if key in KNOWN}
+    if group.get("recipe") == "timm" and given.get("adjust_lr_fn", "") is None:
+        given["adjust_lr_fn"] = "none"
+    return given
 
 
 def _names_of(index, group):
@@ -269,7 +390,7 @@ def _counted(groups, incoming):
     counted = {}
     for p, entry in incoming.items():
         if not isinstance(entry, dict):
-            raise TypeError(f"the state of {names[p]} is {entry!r}: use a dict")
+            raise TypeError(f"the state of {names[p]!r} is {entry!r}: use a dict")
         counted[p] = dict(entry)
         if "step" in entry:
             counted[p]["step"] = _count(entry["step"], names[p])
@@ -282,7 +403,7 @@ def _count(value, name):
     except (TypeError, ValueError, RuntimeError):
         count = -1
     if not (0 <= count <= 2**53 and count == int(count)):
-        raise ValueError(f"step of {name} is {value!r}: use a whole number from 0 to 2**53")
+        raise ValueError(f"step of {name!r} is {value!r}: use a whole number from 0 to 2**53")
     return int(count)
 
 
@@ -353,7 +474,7 @@ class _Link:
             if _is_dense(t) and _is_packed(t):  # so that a copy can have these strides, too
                 strides = t.stride()
         array = Array(p.data_ptr(), _DTYPES[p.dtype], tuple(p.shape), p.stride(), p)
-        _refuse_freed(p, array.address, name)
+        _refuse_freed(p, array.address, repr(name))
         number = self.handle.add(name, array, _given(group), pointer, strides)
         for entries, value in ((self.params, p), (self.names, name), (self.shapes, p.shape),
                                (self.strides, p.stride()), (self.grad_strides, strides),
@@ -410,14 +531,14 @@ class _Link:
         if data != self.data:
             for i, (now, then) in enumerate(zip(data, self.data)):
                 if now != then:
-                    _refuse_freed(self.params[i], now, self.names[i])
+                    _refuse_freed(self.params[i], now, repr(self.names[i]))
         if sources != self.sources:
             for i, (now, then) in enumerate(zip(sources, self.sources)):
                 g = grads[i]
                 if now != then and g is not None and (
                         now == 0 or _storage(g).nbytes() < (g.storage_offset() + self.sizes[i])
                         * g.element_size()):
-                    _refuse_freed(g, now, f"the gradient of {self.names[i]}")
+                    _refuse_freed(g, now, f"the gradient of {self.names[i]!r}")
 
     def as_expected(self, params, grads, data):
         """Whether all have a gradient, and nothing has changed but addresses. Whole lists are
@@ -439,18 +560,18 @@ class _Link:
         """A gradient that the library can read where it was told to look, or an error."""
         p, name, shape, dtype = self.params[i], self.names[i], self.shapes[i], self.dtypes[i]
         if p.shape != shape or p.dtype != dtype:
-            raise ValueError(f"{name} was {tuple(shape)} of {dtype} when the optimizer was made, "
+            raise ValueError(f"{name!r} was {tuple(shape)} of {dtype} when the optimizer was made, "
                              f"and is {tuple(p.shape)} of {p.dtype} now: make a new optimizer")
         _refuse_foreign(p, name)
         if not _is_dense(g):
-            raise TypeError(f"the gradient of {name} is {g.layout}: sparse gradients are not "
+            raise TypeError(f"the gradient of {name!r} is {g.layout}: sparse gradients are not "
                             "supported; make embeddings with sparse=False")
         if g.shape != shape or g.dtype != dtype or not g.is_cpu:
-            raise ValueError(f"the gradient of {name} is {tuple(g.shape)} of {g.dtype} on "
+            raise ValueError(f"the gradient of {name!r} is {tuple(g.shape)} of {g.dtype} on "
                              f"{g.device}, the parameter {tuple(shape)} of {dtype}: they must agree")
         if p.stride() != self.strides[i]:
             raise _Restrided
-        refuse_outside_storage(g, f"the gradient of {name}")
+        refuse_outside_storage(g, f"the gradient of {name!r}")
         told = self.grad_strides[i]
         if g.is_neg():  # its memory holds the opposite, as of x.conj().imag
             g = g.resolve_neg()
@@ -496,7 +617,7 @@ class _Link:
                       rows=own.rows, momentum_dtype=own.momentum_dtype)
         needed = ["momentum_buffer"] if own.momentum else ["exp_avg", "exp_avg_sq"]
         if any(not isinstance(entry.get(key), torch.Tensor) for key in needed):
-            raise ValueError(f"the state of {name} has {', '.join(map(str, entry))}: it needs "
+            raise ValueError(f"the state of {name!r} has {', '.join(map(str, entry))}: it needs "
                              f"{' and '.join(needed)}; see report() for who gets Muon, and "
                              "use_muon in a group to decide it")
         kept = []
@@ -504,15 +625,15 @@ class _Link:
             value = entry.get(key)
             if value is not None:
                 if not isinstance(value, torch.Tensor):
-                    raise TypeError(f"{key} of {name} is of type {type(value).__name__}: use a "
+                    raise TypeError(f"{key} of {name!r} is of type {type(value).__name__}: use a "
                                     "tensor")
-                _refuse_freed(value, 1, f"{key} of {name}")
+                _refuse_freed(value, 1, f"{key} of {name!r}")
                 shape = (own.rows,) if key == "normuon" else tuple(self.shapes[number])
                 if tuple(value.shape) != shape:
-                    raise ValueError(f"{key} of {name} has shape {tuple(value.shape)}: it must be "
+                    raise ValueError(f"{key} of {name!r} has shape {tuple(value.shape)}: it must be "
                                      f"{shape}")
                 value = value.detach().to("cpu", _dtype_of(field, own)).contiguous().resolve_neg()
-                _refuse_freed(value, value.data_ptr(), f"{key} of {name}")
+                _refuse_freed(value, value.data_ptr(), f"{key} of {name!r}")
                 kept.append(value)
                 setattr(state, field, value.data_ptr())
         self.handle.set_state(number, state)
@@ -537,14 +658,14 @@ def _settled(group):
 def _refuse_foreign(p, name):
     """A parameter must be host memory of a type that the library knows."""
     if p.layout is not torch.strided:
-        raise TypeError(f"{name} is {p.layout}: parameters are dense tensors")
+        raise TypeError(f"{name!r} is {p.layout}: parameters are dense tensors")
     if not p.is_cpu:
-        raise ValueError(f"{name} is on {p.device}: Muonium computes on the CPU. Keep a copy of it "
+        raise ValueError(f"{name!r} is on {p.device}: Muonium computes on the CPU. Keep a copy of it "
                          "there for the optimizer, as offloading tools do")
     if p.dtype not in _DTYPES:
-        raise TypeError(f"{name} is {p.dtype}: parameters are float32, bfloat16 or float16")
+        raise TypeError(f"{name!r} is {p.dtype}: parameters are float32, bfloat16 or float16")
     if p.is_neg():
-        raise ValueError(f"{name} is a negative view, as of x.conj().imag: use a copy, x.clone()")
+        raise ValueError(f"{name!r} is a negative view, as of x.conj().imag: use a copy, x.clone()")
 
 
 def _refuse_freed(t, address, what):

@@ -43,7 +43,7 @@ static const char *const nesterov_forms[] = {"auto", "lerp", "sum"};
 static const char *const scales[] = {"original", "match_rms_adamw", "rms_to_rms", "none"};
 static const char *const decays[] = {"decoupled", "cautious", "independent"};
 static const char *const normalizations[] = {"frobenius", "schatten", "aol", "spectral", "none"};
-static const char *const eps_modes[] = {"none", "clamp", "add"};
+static const char *const eps_modes[] = {"none", "clamp", "add", "optax"};
 static const char *const dtypes[] = {"f32", "f64", "bf16", "f16"};
 static const char *const forms[] = {"auto", "standard", "gram", "direct", "quintic"};
 static const char *const roundings[] = {"stored", "torch", "keller", "motif", "fp16"};
@@ -113,6 +113,7 @@ static const field recipe_fields[] = {
     {FIELD(min_dim, SIZE)},
     {FIELD(max_aspect, NUMBER)},
     {FIELD(only_2d, SWITCH)},
+    {FIELD(kernels_in_out, SWITCH)},
     {CHOICE_FIELD(layout_3d, layouts)},
 };
 

@@ -193,6 +193,12 @@ static void choose_axes(const muonium_tensor *tensor, const muonium_options *opt
         *in = tensor->in_axes;
         return;
     case MUONIUM_LAYOUT_AUTO:
+        if (tensor->ndim == 2 && options->kernels_in_out) {
+            *out = 1u << 1;
+            *in = 1u << 0;
+            return;
+        }
+        break;
     case MUONIUM_LAYOUT_FLATTEN:
         break;
     }

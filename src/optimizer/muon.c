@@ -87,11 +87,14 @@ static void whole_of(const mu_parameter *p, const mu_matrix_place *place, size_t
     *cols = p->across ? p->across->cols : place->cols;
 }
 
+/* AOL divides rows, so that square kernels of (in, out) are taken as optax takes them. */
 static bool is_tall(const mu_parameter *p, const mu_matrix_place *place)
 {
+    const muonium_options *o = &p->group->options;
+    bool turns_squares = o->kernels_in_out && o->normalization == MUONIUM_NORM_AOL && !p->across;
     size_t rows, cols;
     whole_of(p, place, &rows, &cols);
-    return rows > cols;
+    return rows > cols || (turns_squares && rows == cols);
 }
 
 /* How far the next piece of a row may go: not beyond a block of columns, so that sums are the

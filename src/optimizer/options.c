@@ -71,6 +71,7 @@ static const muonium_options defaults = {
     .min_dim = 4,
     .max_aspect = 128,
     .only_2d = false,
+    .kernels_in_out = false,
     .layout_3d = MUONIUM_LAYOUT_AUTO,
 
     .state_dtype = MUONIUM_F32,
@@ -152,13 +153,14 @@ static void optax(muonium_options *o)
     o->momentum_form = MUONIUM_MOMENTUM_EMA_CORRECTED;
     o->scale = MUONIUM_SCALE_ORIGINAL;
     o->coefficients = "original";
-    o->eps_mode = MUONIUM_EPS_ADD;
+    o->eps_mode = MUONIUM_EPS_OPTAX;
     o->eps = 1e-8;
     o->adam = MUONIUM_ADAM_BY_NESTEROV;
     o->nadamw_form = MUONIUM_NADAMW_OPTAX;
     o->adam_beta2 = 0.999;
     o->adam_eps = FOLLOW_MUON;
     o->adam_weight_decay = 0;
+    o->kernels_in_out = true;
     o->layout_3d = MUONIUM_LAYOUT_FLATTEN;
     o->routing = MUONIUM_ROUTING_TORCH;
 }
@@ -341,7 +343,7 @@ static muonium_status check_choices(const muonium_options *o)
         {"scale", "muonium_scale", (int)o->scale, MUONIUM_SCALE_NONE},
         {"decay", "muonium_decay", (int)o->decay, MUONIUM_DECAY_INDEPENDENT},
         {"normalization", "muonium_normalization", (int)o->normalization, MUONIUM_NORM_NONE},
-        {"eps_mode", "muonium_eps_mode", (int)o->eps_mode, MUONIUM_EPS_ADD},
+        {"eps_mode", "muonium_eps_mode", (int)o->eps_mode, MUONIUM_EPS_OPTAX},
         {"precision", "muonium_dtype", (int)o->precision, MUONIUM_F16},
         {"form", "muonium_form", (int)o->form, MUONIUM_FORM_QUINTIC},
         {"rounding", "muonium_rounding", (int)o->rounding, MUONIUM_ROUNDING_FP16},

@@ -183,10 +183,22 @@ static double kept(const muonium_plan *plan, double value)
     return ldexp(nearbyint(ldexp((double)fraction, bits)), exponent - bits);
 }
 
+/* optax holds the squares of these divisors to 1e-8 or more, whatever its eps is. */
+static bool clamps_square(const muonium_plan_options *options)
+{
+    return options->eps_mode == MUONIUM_EPS_OPTAX &&
+           (options->normalization == MUONIUM_NORM_AOL ||
+            options->normalization == MUONIUM_NORM_SCHATTEN);
+}
+
 static double guarded(const muonium_plan *plan, double norm, double eps)
 {
     double divisor = kept(plan, kept(plan, norm) * plan->options.safety_factor);
     switch (plan->options.eps_mode) {
+    case MUONIUM_EPS_OPTAX:
+        return !clamps_square(&plan->options) ? kept(plan, divisor + eps)
+               : divisor > eps                ? divisor
+                                              : eps;
     case MUONIUM_EPS_CLAMP:
         eps = kept(plan, eps);
         return divisor > eps ? divisor : eps;
@@ -267,7 +279,7 @@ void mu_normalize(mu_iteration *it, const mu_survey *survey)
         exponent -= shift;
     }
     it->x.scale = ldexp(1, -exponent);
-    double eps = ldexp(options->eps, -survey->exponent);
+    double eps = ldexp(clamps_square(options) ? 1e-4 : options->eps, -survey->exponent);
     double norm = plan->round.input ? round_input(it) : sqrt(survey->sum_squares);
     if (normalization != MUONIUM_NORM_FROBENIUS) {
         mu_gram_of_x(it);

@@ -65,7 +65,7 @@ static muonium_status check_options(const muonium_plan_options *o)
         int value, count;
     } choices[] = {
         {"normalization", (int)o->normalization, 5},
-        {"eps_mode", (int)o->eps_mode, 3},
+        {"eps_mode", (int)o->eps_mode, 4},
         {"precision", (int)o->precision, 4},
         {"form", (int)o->form, MUONIUM_FORM_QUINTIC + 1},
         {"nonfinite", (int)o->nonfinite, 3},

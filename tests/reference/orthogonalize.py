@@ -10,7 +10,7 @@ import numpy as np
 from .rounding import round_to
 
 NORMALIZATIONS = ("frobenius", "schatten", "aol", "spectral", "none")
-EPS_MODES = ("none", "clamp", "add")
+EPS_MODES = ("none", "clamp", "add", "optax")
 
 # What else is rounded in the half types: the matrix before its norm is taken; the norm, and after
 # each operation the divisor; c A, as a factor of (c A) A; that product, or A A; c (A A); b A; a X
@@ -41,7 +41,9 @@ def divisor(x, normalization, eps_mode, eps, safety_factor, stored=np.asarray):
     norm = stored(stored(norm) * safety_factor)
     if eps_mode == "clamp":
         return np.maximum(norm, stored(eps))
-    if eps_mode == "add":
+    if eps_mode == "optax" and normalization in ("aol", "schatten"):
+        return np.sqrt(np.maximum(norm**2, 1e-8))
+    if eps_mode in ("add", "optax"):
         return stored(norm + eps)
     if eps_mode == "none":
         return norm

@@ -10,7 +10,8 @@ Orthogonalisation
                           (c A) A and b A too; motif A A and b A; fp16 A A, c (A A) and b A, but
                           not the divisor. moonlight is compiled, which leaves out some (no)
   safety_factor and eps   norm x factor first, then clamp or add; timm the same
-  aol, schatten with eps  eps acts on each row's divisor, on the Schatten-4 norm
+  aol, schatten with eps  eps acts on each row's divisor, on the Schatten-4 norm; optax holds the
+                          squares of these to 1e-8 or more, and so does its recipe
   spectral                exact largest singular value, without a margin
 Momentum
   half state              Nesterov's direction uses the stored, rounded M; torch and timm the same
@@ -18,7 +19,7 @@ Momentum
                           takes that for M
 Layout and scale
   matrices                (out, in), always of the matrix orthogonalised; optax reads 2-D arrays
-                          as (in, out): name the axes to reproduce it; keller takes the last two
+                          as (in, out), and so does its recipe; keller takes the last two
                           axes of the gradient, so square convolution kernels get 1 (no)
   3-D without a layout    flatten; experts in motif and keller (which batches over the first axis)
   not 2-D, no layout      AdamW, reason not_2d, in torch (which refuses) and optax (Adam)
@@ -137,6 +138,7 @@ class Options:
     routing: str = "muonium"
     patterns: tuple = None                 # None: those of the rule; else in their place
     only_2d: bool = False
+    kernels_in_out: bool = False
     layout_3d: str = "auto"
     min_dim: int = 4
     max_aspect: float = 128.0
@@ -165,10 +167,11 @@ RECIPES = {
     "timm": dict(nesterov=False, eps_mode="clamp", eps=1e-7, coefficients="quintic",
                  precision="bf16", rounding="torch", weight_decay=0.0, adam="by_nesterov",
                  nadamw_form="timm", adam_eps=None, layout_3d="flatten", routing="timm"),
-    "optax": dict(momentum_form="ema_corrected", eps_mode="add", eps=1e-8,
+    "optax": dict(momentum_form="ema_corrected", eps_mode="optax", eps=1e-8,
                   coefficients="original", scale="original", lr=None, weight_decay=0.0,
                   adam="by_nesterov", nadamw_form="optax", adam_betas=(0.9, 0.999), adam_eps=None,
-                  adam_weight_decay=0.0, layout_3d="flatten", routing="torch"),
+                  adam_weight_decay=0.0, kernels_in_out=True, layout_3d="flatten",
+                  routing="torch"),
     "torch": dict(eps_mode="clamp", eps=1e-7, coefficients="original", scale="original",
                   precision="bf16", rounding="torch", lr=1e-3, weight_decay=0.1,
                   layout_3d="flatten", routing="torch"),
@@ -245,6 +248,8 @@ def is_experts(name):
 
 
 def default_layout(shape, options, name=None):
+    if len(shape) == 2 and options.kernels_in_out:
+        return layouts.fan(out_axes=(1,), in_axes=(0,))
     if len(shape) == 3 and (options.layout_3d == "experts" or options.layout_3d == "auto"
                             and not options.only_2d and not ROUTING[options.routing][1]
                             and is_experts(name or "")):
