@@ -71,8 +71,6 @@ static void count(const route *found, totals *sum)
 
 static const char table_format[] = "%-*s %-20s %-6s %-*s %9s %-9s %12s %12s%s";
 
-enum { REASON_WIDTH = 26 }; /* of "extreme_aspect_ratio:512.0" */
-
 typedef struct split_text {
     char text[112];
 } split_text;
@@ -107,7 +105,20 @@ static int name_width(const muonium_reader *reader)
     return (int)width;
 }
 
-static void print_route(const route *found, int width)
+/* And for the longest reason. */
+static int reason_width(const muonium_optimizer *description)
+{
+    size_t width = 20;
+    for (size_t i = 0; i < muonium_parameter_count(description); i++) {
+        muonium_parameter_report report;
+        size_t length =
+            muonium_report(description, i, &report) == MUONIUM_OK ? strlen(report.reason) : 0;
+        width = length > width ? length : width;
+    }
+    return (int)width;
+}
+
+static void print_route(const route *found, int width, int reason_columns)
 {
     tensor_text name = tensor_name(found->entry->name), shape = tensor_shape(found->entry);
     char matrices[24] = "";
@@ -123,7 +134,7 @@ static void print_route(const route *found, int width)
         form = choices_form[found->report.form];
         flops = units_flops(found->report.flops);
     }
-    text_line(stdout, table_format, width, name.text, shape.text, goes, REASON_WIDTH, reason,
+    text_line(stdout, table_format, width, name.text, shape.text, goes, reason_columns, reason,
               matrices, form, flops.text, state.text, describe_fusion(found).text);
 }
 
@@ -206,11 +217,12 @@ static int route_all(const command *self, const muonium_reader *reader,
     totals sum = {0};
     size_t number = 0;
     int width = as_json ? 0 : name_width(reader);
+    int reason_columns = as_json ? 0 : reason_width(description);
     if (as_json) {
         json_object(&writer, NULL);
         json_array(&writer, "tensors");
     } else {
-        text_line(stdout, table_format, width, "tensor", "shape", "route", REASON_WIDTH, "reason",
+        text_line(stdout, table_format, width, "tensor", "shape", "route", reason_columns, "reason",
                   "matrices", "form", "per step", "state", "");
     }
     for (size_t i = 0; i < muonium_reader_count(reader); i++) {
@@ -223,7 +235,7 @@ static int route_all(const command *self, const muonium_reader *reader,
         if (as_json) {
             write_route(&writer, &found);
         } else {
-            print_route(&found, width);
+            print_route(&found, width, reason_columns);
         }
     }
     if (as_json) {

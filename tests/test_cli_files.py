@@ -160,7 +160,7 @@ def test_half_precision(tmp_path, random):
 
 def test_changed_options_are_noted(tmp_path, random):
     files = Files(tmp_path, model(random))
-    files.step(gradients(random), "--recipe=fp32")
+    files.step(gradients(random), "--recipe=fp32", "--routing=keller")
     out, _ = files.step(gradients(random), "--recipe=keller", "--lr=0.5")
     assert 'note: lr of the group of "h.1.w" was 0.0003 when its state was saved, is 0.5\n' in out
     assert 'note: momentum_form of the group of "h.1.w" was sum when its state was saved, is lerp\n' in out
@@ -355,7 +355,7 @@ def test_route(tmp_path, random):
     assert {name: (t["route"], t["reason"]) for name, t in by_name.items()} == {
         "h.1.w": ("muon", "ok"), "h.0.w": ("muon", "ok"), "conv": ("muon", "ok"),
         "experts": ("muon", "ok"), "frozen": ("muon", "ok"),
-        "ln.weight": ("adam", "insufficient_dims"), "scale": ("adam", "insufficient_dims"),
+        "ln.weight": ("adam", "name_pattern:ln"), "scale": ("adam", "insufficient_dims"),
         "lm_head.weight": ("adam", "name_pattern:lm_head"), "ids": (None, "type"),
         "fp8": (None, "type"), "wide": (None, "type"), "none": (None, "no elements")}
     assert by_name["experts"]["matrices"] == 5 and by_name["conv"]["cols"] == 16
