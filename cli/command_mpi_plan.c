@@ -15,6 +15,7 @@
 #include "json.h"
 #include "model_shapes.h"
 #include "optimizer_options.h"
+#include "tensors.h"
 #include "units.h"
 
 enum {
@@ -37,7 +38,7 @@ static const option options[] = {
                .placeholder = "NAME",
                .fallback = "gpt2",
                .choice_name = model_shapes_name,
-               .help = "the model whose shapes are planned"},
+               .help = "the model whose shapes are planned, without a file"},
     [RANKS] = {.name = "ranks",
                .type = OPTION_TEXT,
                .placeholder = "P,...",
@@ -63,7 +64,7 @@ static const option options[] = {
                .placeholder = "TYPE",
                .fallback = "f32",
                .choices = dtype_names,
-               .help = "type of the parameters"},
+               .help = "type of the parameters, without a file"},
     [NO_SPLIT] = {.name = "no-split", .type = OPTION_FLAG, .help = "never cut a matrix by columns"},
     [JSON] = {.name = "json", .type = OPTION_FLAG, .help = "print JSON"},
 };
@@ -195,7 +196,7 @@ static int plan_all(const command *self, const arguments *given,
     }
     if (as_json) {
         json_object(&writer, NULL);
-        json_string(&writer, "model", value[MODEL].text);
+        json_string(&writer, "model", given->operands > 0 ? given->operand[0] : value[MODEL].text);
         json_array(&writer, "plans");
     } else {
         printf("%6s %7s %5s %9s %11s %11s %10s %10s %10s %10s %10s\n", "ranks", "pieces", "split",
@@ -222,11 +223,33 @@ static int plan_all(const command *self, const arguments *given,
     return status == MUONIUM_OK ? EXIT_OK : message_status(self->name, status);
 }
 
+/* All parameters of a model file. */
+static int add_file(const command *self, const char *path, muonium_optimizer *description)
+{
+    muonium_reader *reader = NULL;
+    muonium_status status = muonium_reader_open(path, &reader);
+    if (status == MUONIUM_OK) {
+        status = tensors_add(reader, description);
+    }
+    muonium_reader_close(reader);
+    if (status != MUONIUM_OK) {
+        return message_failed(self->name, "%s", muonium_last_error());
+    }
+    return muonium_parameter_count(description) > 0
+               ? EXIT_OK
+               : message_failed(self->name, "'%s' has no tensor that can be a parameter", path);
+}
+
 static int run(const command *self, const arguments *given)
 {
     const option_value *value = given->value;
     muonium_options chosen;
     muonium_optimizer *description = NULL;
+    const bool file = given->operands > 0;
+    if (file && (value[MODEL].given || value[DTYPE].given)) {
+        return message_usage(self->name, "--%s has no effect with a model file: leave one out",
+                             value[MODEL].given ? "model" : "dtype");
+    }
     muonium_status status = optimizer_options(value, &chosen);
     if (status == MUONIUM_OK && !(chosen.lr >= 0) && !value[OPTIMIZER_LR].given) {
         chosen.lr = 0; /* plans do not depend on it, so there is no need to ask */
@@ -234,12 +257,13 @@ static int run(const command *self, const arguments *given)
     if (status == MUONIUM_OK) {
         status = muonium_create_description(&chosen, &description);
     }
-    if (status == MUONIUM_OK) {
+    if (status == MUONIUM_OK && !file) {
         muonium_dtype dtype = value[DTYPE].choice == 1 ? MUONIUM_BF16 : MUONIUM_F32;
         status = model_shapes_add(value[MODEL].choice, dtype, description);
     }
-    int code = status == MUONIUM_OK ? plan_all(self, given, description)
-                                    : message_status(self->name, status);
+    int code = status == MUONIUM_OK ? EXIT_OK : message_status(self->name, status);
+    code = code == EXIT_OK && file ? add_file(self, given->operand[0], description) : code;
+    code = code == EXIT_OK ? plan_all(self, given, description) : code;
     muonium_destroy(description);
     return code;
 }
@@ -254,9 +278,13 @@ const command command_mpi_plan = {
         "overlap: reducing gradients to owners, orthogonalising there, returning updates; and, in "
         "the last column, of a step that all-reduces gradients and repeats all work on every "
         "rank.\n\n"
-        "The planner is that of the library; the times follow from the speeds given.",
+        "The model is that of a file, of which only the header is read, or one of --model. The "
+        "planner is that of the library; the times follow from the speeds given.",
     .example = "muonium mpi-plan --model llama-7b --link 12.5 --gflops 1500\n"
-               "muonium mpi-plan --model moe-64 --ranks 64,1024 --json",
+               "muonium mpi-plan --model moe-64 --ranks 64,1024 --json\n"
+               "muonium mpi-plan model.safetensors --split --ranks 8,64",
+    .operands = "[MODEL.safetensors]",
+    .most_operands = 1,
     .options = options,
     .option_count = sizeof options / sizeof options[0],
     .run = run,

@@ -2,8 +2,8 @@
  * command_route.c: muonium route, what an optimizer would do with each tensor of a model,
  * and what that costs.
  *
- * A description tells, which has no state, made anew for each tensor; and no tensor is read.
- * So the memory needed is that of the file's header, whatever the size of the model.
+ * A description of all tensors tells, which has no state; and no tensor is read. So the
+ * memory needed is of the order of the file's header, whatever the size of the model.
  */
 #include <string.h>
 
@@ -27,7 +27,7 @@ typedef struct route {
     bool trained;       /* by an optimizer at all */
     const char *reason; /* if it is not */
     muonium_parameter_report report;
-    muonium_optimizer *optimizer; /* that the strings of the report belong to */
+    muonium_fusion fusion;
 } route;
 
 typedef struct totals {
@@ -36,30 +36,21 @@ typedef struct totals {
     double flops;
 } totals;
 
-/* Find out about one tensor. `place` stands for its data, which nothing reads. */
-static muonium_status find_route(const muonium_entry *entry, const muonium_options *chosen,
-                                 void *place, route *found)
+/* Find out about one tensor; *number counts those that the description has. */
+static muonium_status find_route(const muonium_optimizer *description, const muonium_entry *entry,
+                                 size_t *number, route *found)
 {
-    muonium_tensor tensor = {.name = entry->name, .ndim = entry->ndim, .data = place};
+    muonium_tensor tensor;
     *found = (route){.entry = entry};
-    if (!tensor_is_parameter(entry, &tensor.dtype) || entry->ndim > MUONIUM_MAX_DIMS) {
+    if (!tensor_describe(entry, &tensor)) {
         found->reason = entry->bytes == 0                ? "no elements"
                         : entry->ndim > MUONIUM_MAX_DIMS ? "too many dimensions"
                                                          : "type";
         return MUONIUM_OK;
     }
-    for (size_t d = 0; d < entry->ndim; d++) {
-        tensor.shape[d] = (size_t)entry->shape[d];
-    }
     found->trained = true;
-    muonium_status status = muonium_create_description(chosen, &found->optimizer);
-    if (status == MUONIUM_OK) {
-        status = muonium_add(found->optimizer, &tensor, NULL);
-    }
-    if (status == MUONIUM_OK) {
-        status = muonium_report(found->optimizer, 0, &found->report);
-    }
-    return status;
+    muonium_status status = muonium_fused(&tensor, &found->fusion);
+    return status == MUONIUM_OK ? muonium_report(description, (*number)++, &found->report) : status;
 }
 
 static void count(const route *found, totals *sum)
@@ -78,7 +69,30 @@ static void count(const route *found, totals *sum)
 
 /* ---- text ---- */
 
-static const char table_format[] = "%-*s %-20s %-6s %-20s %9s %-9s %12s %12s";
+static const char table_format[] = "%-*s %-20s %-6s %-*s %9s %-9s %12s %12s%s";
+
+typedef struct split_text {
+    char text[112];
+} split_text;
+
+/* What a fused tensor is, and whether it is split. */
+static split_text describe_fusion(const route *found)
+{
+    split_text result = {""};
+    const muonium_fusion *f = &found->fusion;
+    if (!found->trained || !found->report.muon || f->kind == NULL) {
+        return result;
+    }
+    int used = snprintf(result.text, sizeof result.text, "  %s%s", f->kind,
+                        f->count == 0 ? ", split unknown"
+                        : f->columns  ? ", columns"
+                                      : ", rows");
+    for (size_t i = 0; i < f->count; i++) {
+        used += snprintf(result.text + used, sizeof result.text - (size_t)used, "%s%zu",
+                         i > 0 ? "+" : " ", f->rows[i]);
+    }
+    return result;
+}
 
 /* Wide enough for the longest name. */
 static int name_width(const muonium_reader *reader)
@@ -91,7 +105,20 @@ static int name_width(const muonium_reader *reader)
     return (int)width;
 }
 
-static void print_route(const route *found, int width)
+/* And for the longest reason. */
+static int reason_width(const muonium_optimizer *description)
+{
+    size_t width = 20;
+    for (size_t i = 0; i < muonium_parameter_count(description); i++) {
+        muonium_parameter_report report;
+        size_t length =
+            muonium_report(description, i, &report) == MUONIUM_OK ? strlen(report.reason) : 0;
+        width = length > width ? length : width;
+    }
+    return (int)width;
+}
+
+static void print_route(const route *found, int width, int reason_columns)
 {
     tensor_text name = tensor_name(found->entry->name), shape = tensor_shape(found->entry);
     char matrices[24] = "";
@@ -107,8 +134,8 @@ static void print_route(const route *found, int width)
         form = choices_form[found->report.form];
         flops = units_flops(found->report.flops);
     }
-    text_line(stdout, table_format, width, name.text, shape.text, goes, reason, matrices, form,
-              flops.text, state.text);
+    text_line(stdout, table_format, width, name.text, shape.text, goes, reason_columns, reason,
+              matrices, form, flops.text, state.text, describe_fusion(found).text);
 }
 
 static void print_totals(const totals *sum)
@@ -147,6 +174,12 @@ static void write_route(json *writer, const route *found)
         json_integer(writer, "state_bytes", (long long)r->state_bytes);
         json_number(writer, "step_rms", r->step_rms);
         json_number(writer, "lr", r->lr);
+        json_string(writer, "fused", found->fusion.kind);
+        json_array(writer, "split");
+        for (size_t i = 0; i < found->fusion.count; i++) {
+            json_integer(writer, NULL, (long long)found->fusion.rows[i]);
+        }
+        json_array_end(writer);
     }
     json_object_end(writer);
 }
@@ -166,53 +199,57 @@ static void write_totals(json *writer, const totals *sum)
 
 /* ---- all of it ---- */
 
-static int route_all(const command *self, const muonium_reader *reader,
-                     const muonium_options *chosen, bool as_json)
+static void print_warning(void *context, const char *line)
 {
-    static double place;
+    (void)context;
+    text_line(stdout, "warning: %s", line);
+}
+
+static void write_warning(void *context, const char *line)
+{
+    json_string(context, NULL, line);
+}
+
+static int route_all(const command *self, const muonium_reader *reader,
+                     const muonium_optimizer *description, bool as_json)
+{
     json writer = {.out = stdout};
     totals sum = {0};
+    size_t number = 0;
     int width = as_json ? 0 : name_width(reader);
+    int reason_columns = as_json ? 0 : reason_width(description);
     if (as_json) {
         json_object(&writer, NULL);
         json_array(&writer, "tensors");
     } else {
-        text_line(stdout, table_format, width, "tensor", "shape", "route", "reason", "matrices",
-                  "form", "per step", "state");
+        text_line(stdout, table_format, width, "tensor", "shape", "route", reason_columns, "reason",
+                  "matrices", "form", "per step", "state", "");
     }
     for (size_t i = 0; i < muonium_reader_count(reader); i++) {
         route found;
-        muonium_status status = find_route(muonium_reader_entry(reader, i), chosen, &place, &found);
-        if (status == MUONIUM_OK) {
-            count(&found, &sum);
-            if (as_json) {
-                write_route(&writer, &found);
-            } else {
-                print_route(&found, width);
-            }
-        }
-        muonium_destroy(found.optimizer);
-        if (status != MUONIUM_OK) {
+        if (find_route(description, muonium_reader_entry(reader, i), &number, &found) !=
+            MUONIUM_OK) {
             return message_failed(self->name, "%s", muonium_last_error());
+        }
+        count(&found, &sum);
+        if (as_json) {
+            write_route(&writer, &found);
+        } else {
+            print_route(&found, width, reason_columns);
         }
     }
     if (as_json) {
         json_array_end(&writer);
         write_totals(&writer, &sum);
+        json_array(&writer, "warnings");
+        muonium_warnings(description, write_warning, &writer);
+        json_array_end(&writer);
         json_object_end(&writer);
     } else {
         print_totals(&sum);
+        muonium_warnings(description, print_warning, NULL);
     }
     return EXIT_OK;
-}
-
-/* That the options are valid shows when an optimizer is made. */
-static int check_options(const command *self, const muonium_options *chosen)
-{
-    muonium_optimizer *optimizer = NULL;
-    muonium_status status = muonium_create(chosen, &optimizer);
-    muonium_destroy(optimizer);
-    return status == MUONIUM_OK ? EXIT_OK : message_status(self->name, status);
 }
 
 static int run(const command *self, const arguments *given)
@@ -226,13 +263,17 @@ static int run(const command *self, const arguments *given)
     if (!(chosen.lr >= 0) && !given->value[OPTIMIZER_LR].given) {
         chosen.lr = 0; /* routes do not depend on it, so there is no need to ask */
     }
-    int code = check_options(self, &chosen);
-    if (code == EXIT_OK && muonium_reader_open(given->operand[0], &reader) != MUONIUM_OK) {
+    muonium_optimizer *description = NULL;
+    status = muonium_create_description(&chosen, &description);
+    int code = status == MUONIUM_OK ? EXIT_OK : message_status(self->name, status);
+    if (code == EXIT_OK && (muonium_reader_open(given->operand[0], &reader) != MUONIUM_OK ||
+                            tensors_add(reader, description) != MUONIUM_OK)) {
         code = message_failed(self->name, "%s", muonium_last_error());
     }
     if (code == EXIT_OK) {
-        code = route_all(self, reader, &chosen, given->value[JSON].given);
+        code = route_all(self, reader, description, given->value[JSON].given);
     }
+    muonium_destroy(description);
     muonium_reader_close(reader);
     return code;
 }
@@ -244,8 +285,18 @@ const command command_route = {
         "For each tensor of MODEL.safetensors: Muon or AdamW and why, how many matrices are "
         "orthogonalised per step and in which form, the operations that takes, and the memory of "
         "the optimizer's state; then the totals. Only the header of the file is read. Tensors of "
-        "types that are not trained, such as I64, are listed as such.",
+        "types that are not trained, such as I64, are listed as such. Fused matrices are listed "
+        "with "
+        "the split that --split would give them, and routes that look wrong are warned of.\n\n"
+        "The names that go to AdamW by default (routing muonium) are those of embeddings, heads, "
+        "norms, biases, routers and gains: the words *embed*, *emb, *norm, *norms, "
+        "*normalization, ln, bias, biases, router, smear, gain, gains, logits and vocab; the parts "
+        "wte, wpe, head, lm_head, ln_* and a_log; outside of numbered blocks *_head, classifier, "
+        "output_projection and qa_outputs; the modules shared and decoder, and outside of "
+        "numbered blocks output, score, proj_out and fc; and gate where it has fewer rows than "
+        "columns.",
     .example = "muonium route model.safetensors --recipe keller\n"
+               "muonium route model.safetensors --pattern my_codebook --split\n"
                "muonium route model.safetensors --json",
     .options = options,
     .option_count = sizeof options / sizeof options[0],

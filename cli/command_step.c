@@ -122,8 +122,9 @@ static void note(stepping *s, const char *line)
 
 static void listen(void *context, const char *line)
 {
+    static const char warning[] = "warning: ";
     stepping *s = context;
-    if (s->listening) {
+    if (s->listening || strncmp(line, warning, sizeof warning - 1) == 0) {
         note(s, line);
     }
 }

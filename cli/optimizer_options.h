@@ -130,7 +130,8 @@ enum {
                         .most = 2147483647, .help = "of stochastic rounding"}
 /* clang-format on */
 
-/* The recipe with what was given, to which it points. Its validity is for whoever uses it to find out. */
+/* The recipe with what was given, to which it points. Its validity is for whoever uses it to
+ * find out. */
 muonium_status optimizer_options(const option_value *value, muonium_options *options);
 
 #endif

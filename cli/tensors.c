@@ -64,6 +64,34 @@ bool tensor_is_parameter(const muonium_entry *entry, muonium_dtype *dtype)
     return muonium_dtype_named(entry->dtype, dtype) && *dtype != MUONIUM_F64 && entry->bytes > 0;
 }
 
+bool tensor_describe(const muonium_entry *entry, muonium_tensor *tensor)
+{
+    *tensor = (muonium_tensor){.name = entry->name, .ndim = entry->ndim};
+    if (!tensor_is_parameter(entry, &tensor->dtype) || entry->ndim > MUONIUM_MAX_DIMS) {
+        return false;
+    }
+    for (size_t d = 0; d < entry->ndim; d++) {
+        tensor->shape[d] = (size_t)entry->shape[d];
+    }
+    return true;
+}
+
+muonium_status tensors_add(const muonium_reader *reader, muonium_optimizer *description)
+{
+    uintptr_t next = 1 << 16; /* where the next tensor pretends to lie: never read */
+    muonium_status status = MUONIUM_OK;
+    for (size_t i = 0; status == MUONIUM_OK && i < muonium_reader_count(reader); i++) {
+        const muonium_entry *entry = muonium_reader_entry(reader, i);
+        muonium_tensor tensor;
+        if (tensor_describe(entry, &tensor)) {
+            tensor.data = (void *)next;
+            next += (uintptr_t)((entry->bytes + 63) / 64 * 64);
+            status = muonium_add(description, &tensor, NULL);
+        }
+    }
+    return status;
+}
+
 void *tensor_read(const muonium_reader *reader, const muonium_entry *entry, problem *what)
 {
     void *data = entry->bytes < SIZE_MAX ? malloc((size_t)entry->bytes + 1) : NULL;

@@ -30,6 +30,14 @@ bool tensor_same_shape(const muonium_entry *a, const muonium_entry *b);
 /* Whether a tensor can be a parameter, and of which type. */
 bool tensor_is_parameter(const muonium_entry *entry, muonium_dtype *dtype);
 
+/* What an optimizer is told of a tensor, but for where it lies; false if it cannot be a
+ * parameter. */
+bool tensor_describe(const muonium_entry *entry, muonium_tensor *tensor);
+
+/* Add all tensors of a file that can be parameters to a description. Their addresses mean
+ * nothing. */
+muonium_status tensors_add(const muonium_reader *reader, muonium_optimizer *description);
+
 /* The data of a tensor in memory that the caller frees; NULL, and what went wrong, on
  * failure. The memory is aligned for every type. */
 void *tensor_read(const muonium_reader *reader, const muonium_entry *entry, problem *what);

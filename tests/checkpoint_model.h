@@ -134,6 +134,7 @@ static inline void create_stepped(model *m, const char *recipe, size_t first, si
 {
     muonium_options options;
     assert_ok(muonium_options_init(&options, recipe));
+    options.routing = MUONIUM_ROUTING_MUONIUM; /* the routes that the tests count on */
     assert_ok(model_create(m, &options, first, end));
     assert_ok(model_steps(m, 0, 2));
 }

@@ -415,8 +415,9 @@ static void test_metadata(void **state)
     assert_non_null(strstr(text, " momentum_form=ema_corrected "));
     text = muonium_reader_metadata(reader, "muonium.group.1");
     assert_memory_equal(text, "recipe=fp16 ", 12);
+    assert_non_null(strstr(text, " routing=wrapper only_patterns=no split_fused=no "));
     assert_string_equal(muonium_reader_metadata(reader, "muonium.parameter.ln.bias"),
-                        "route=adam steps=2 group=1 master=no reason=name_pattern:bias");
+                        "route=adam steps=2 group=1 master=no reason=insufficient_dims");
     assert_true(muonium_is_checkpoint(reader));
     assert_ok(muonium_verify(reader, &info));
     assert_int_equal(info.format, 1);

@@ -4,6 +4,8 @@
  */
 #include "checkpoint_forgery.h"
 
+#include "checkpoint/state.h"
+
 static char told[8192];
 
 static void tell(void *context, const char *line)
@@ -127,12 +129,38 @@ static void test_unknown_words(void **state)
     model_destroy(&m);
 }
 
+static void keep_key(void *context, const char *key, const char *saved, size_t saved_length,
+                     const char *current, size_t current_length)
+{
+    (void)context;
+    size_t used = strlen(told);
+    snprintf(told + used, sizeof told - used, "%s %.*s %.*s\n", key, (int)saved_length, saved,
+             (int)current_length, current);
+}
+
+/* Files of versions without an option mean what those versions did. */
+static void test_options_that_older_files_lack(void **state)
+{
+    (void)state;
+    told[0] = '\0';
+    mu_compare_options("lr=1", "lr=1 routing=muonium only_patterns=no split_fused=no", keep_key,
+                       NULL);
+    assert_string_equal(told, "");
+    mu_compare_options("lr=1 patterns=a", "lr=1 routing=timm patterns=a only_patterns=no", keep_key,
+                       NULL);
+    assert_string_equal(told, "routing muonium timm\nonly_patterns yes no\n");
+    told[0] = '\0';
+    mu_compare_options("lr=1", "lr=1 new=3", keep_key, NULL);
+    assert_string_equal(told, "new  3\n");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_values_of_every_length),
         cmocka_unit_test(test_groups),
         cmocka_unit_test(test_unknown_words),
+        cmocka_unit_test(test_options_that_older_files_lack),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

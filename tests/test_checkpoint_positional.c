@@ -14,6 +14,7 @@ static void test_positional_buffers(void **state)
     size_t count = 0;
     (void)state;
     assert_ok(muonium_options_init(&options, "fp32")); /* the sum convention */
+    options.routing = MUONIUM_ROUTING_MUONIUM;
     assert_ok(model_create(&a, &options, 0, MODEL_PARAMETERS));
     assert_ok(muonium_options_init(&options, NULL));
     options.normuon = true;

@@ -160,7 +160,7 @@ def test_half_precision(tmp_path, random):
 
 def test_changed_options_are_noted(tmp_path, random):
     files = Files(tmp_path, model(random))
-    files.step(gradients(random), "--recipe=fp32")
+    files.step(gradients(random), "--recipe=fp32", "--routing=keller")
     out, _ = files.step(gradients(random), "--recipe=keller", "--lr=0.5")
     assert 'note: lr of the group of "h.1.w" was 0.0003 when its state was saved, is 0.5\n' in out
     assert 'note: momentum_form of the group of "h.1.w" was sum when its state was saved, is lerp\n' in out
@@ -350,12 +350,12 @@ def test_route(tmp_path, random):
                "lm_head.weight": pack(np.zeros((40, 8), "<f2")), "wide": pack(np.zeros((2, 9), "<f8")),
                "none": pack(np.zeros((0, 3), "<f4"))}
     write(path, tensors, METADATA)
-    report = json.loads(run("route", path, "--recipe", "keller", "--json")[0])
+    report = json.loads(run("route", path, "--experts=on", "--json")[0])
     by_name = {t["name"]: t for t in report["tensors"]}
     assert {name: (t["route"], t["reason"]) for name, t in by_name.items()} == {
         "h.1.w": ("muon", "ok"), "h.0.w": ("muon", "ok"), "conv": ("muon", "ok"),
         "experts": ("muon", "ok"), "frozen": ("muon", "ok"),
-        "ln.weight": ("adam", "insufficient_dims"), "scale": ("adam", "insufficient_dims"),
+        "ln.weight": ("adam", "name_pattern:ln"), "scale": ("adam", "insufficient_dims"),
         "lm_head.weight": ("adam", "name_pattern:lm_head"), "ids": (None, "type"),
         "fp8": (None, "type"), "wide": (None, "type"), "none": (None, "no elements")}
     assert by_name["experts"]["matrices"] == 5 and by_name["conv"]["cols"] == 16
@@ -369,7 +369,7 @@ def test_route(tmp_path, random):
 
     out, _ = run("route", path)
     assert "5 tensors by Muon, 3 by AdamW, 4 not trained" in out
-    assert len(out.splitlines()) == 1 + len(tensors) + 3
+    assert len(out.splitlines()) == 1 + len(tensors) + 3 and report["warnings"] == []
     assert json.loads(run("route", path, "--route=adam", "--json")[0])["total"]["muon"] == 0
     run("route", path, "--recipe=optax")  # which has no learning rate, and needs none here
     assert "recipe" in run("route", path, "--recipe=otpax", code=2)[1]
@@ -377,6 +377,51 @@ def test_route(tmp_path, random):
     run("route", tmp_path / "none", code=1)
     write(path, {})
     assert json.loads(run("route", path, "--json")[0])["tensors"] == []
+
+
+def test_route_of_names(tmp_path):
+    """Patterns, rules, fused matrices and what looks wrong."""
+    path = tmp_path / "model.safetensors"
+    shapes = {"tok_emb.weight": (4096, 32), "codes": (4096, 32), "h.0.attn.qkv.weight": (48, 16),
+              "h.0.mlp.experts.w1": (4, 16, 8)}
+    write(path, {name: pack(np.zeros(shape, "<f4")) for name, shape in shapes.items()})
+
+    def routed(*options):
+        report = json.loads(run("route", path, "--json", *options)[0])
+        found = {t["name"]: t["reason"] for t in report["tensors"]}
+        return [found[name] for name in shapes], report
+
+    reasons, report = routed()
+    assert reasons == ["name_pattern:*emb", "ok", "ok", "ok"]
+    qkv, experts = (next(t for t in report["tensors"] if t["name"] == name)
+                    for name in ("h.0.attn.qkv.weight", "h.0.mlp.experts.w1"))
+    assert (qkv["fused"], qkv["split"], qkv["matrices"]) == ("QKV", [16, 16, 16], 1)
+    assert experts["matrices"] == 4
+    assert [w.split(" (")[0].split(":")[0] for w in report["warnings"]] == [
+        "codes", "h.0.attn.qkv.weight"]
+    reasons, report = routed("--pattern=codes", "--pattern", "w?", "--split")
+    assert reasons == ["name_pattern:*emb", "name_pattern:codes", "ok", "name_pattern:w?"]
+    assert report["total"]["matrices"] == 3 and report["warnings"] == []
+    assert routed("--pattern=codes", "--only-patterns")[0] == ["ok", "name_pattern:codes", "ok", "ok"]
+    assert routed("--routing=torch")[0] == ["ok", "ok", "ok", "not_2d"]
+    assert routed("--recipe=timm")[0] == ["ok", "ok", "ok", "ok"]
+    out, _ = run("route", path)
+    assert "QKV, rows 16+16+16" in out and "\nwarning: codes (4096 x 32) looks like" in out
+    assert "one of muonium, timm" in run("route", path, "--routing=other", code=2)[1]
+    assert "more than 32" in run("route", path, *33 * ["--pattern=a"], code=2)[1]
+    out, _ = run("mpi-plan", path, "--ranks=1,2", "--json", "--split")
+    plans = json.loads(out)
+    assert plans["model"] == str(path) and plans["plans"][0]["elements"] == 2 * 4096 * 32 + 768 + 512
+    assert "--model has no effect" in run("mpi-plan", path, "--model=gpt2", code=2)[1]
+    assert "No such file" in run("mpi-plan", tmp_path / "none", code=1)[1]
+
+
+def test_step_tells_of_routes_that_look_wrong(tmp_path):
+    files = Files(tmp_path, {"attn.qkv.weight": pack(np.zeros((48, 16), "<f4"))})
+    grads = {"attn.qkv.weight": np.ones((48, 16), "<f4")}
+    assert "note: warning: attn.qkv.weight: QKV in one tensor" in files.step(grads)[0]
+    files.state.unlink()
+    assert "warning" not in files.step(grads, "--split")[0]
 
 
 def test_route_fits_long_names(tmp_path):

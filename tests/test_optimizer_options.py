@@ -327,8 +327,8 @@ def test_f32_gradients_of_half_parameters():
 
 @pytest.mark.parametrize("fields", [
     dict(patterns=("t?ll", "qkv*")), dict(patterns=()), dict(min_dim=9), dict(max_aspect=1.6),
-    dict(only_2d=True), dict(layout_3d="experts"), dict(layout_3d="flatten"),
-    *(dict(routing=rule) for rule in ENUMS["routing"])])
+    dict(only_2d=True), dict(layout_3d="experts"),
+    *(dict(routing=rule) for rule in ENUMS["routing"][1:])])
 def test_routing(fields):
     pair = check(**fields)
     for i, p in enumerate(pair.reference.parameters):

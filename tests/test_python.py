@@ -322,13 +322,22 @@ def test_threads_and_info():
 
 def test_route():
     rows = muonium.route({"a.w": (64, 128), "a.norm.weight": np.zeros((64, 64)), "b": (64,),
-                          "stem": (96, 3, 4, 4), "long": (4, 2048)}, recipe="timm")
+                          "stem": (96, 3, 4, 4), "long": (4, 2048)})
     assert {r.name: (r.optimizer, r.reason.split(":")[0]) for r in rows} == {
         "a.w": ("muon", "ok"), "a.norm.weight": ("adam", "name_pattern"),
         "b": ("adam", "insufficient_dims"), "stem": ("muon", "ok"),
         "long": ("adam", "extreme_aspect_ratio")}
     assert (rows[3].rows, rows[3].cols) == (96, 48) and rows[0].flops > 0
     assert muonium.route({"b": (64, 8)}, use_muon=False)[0].optimizer == "adam"
+    heads = {"lm_head": (64, 64), "mine": (64, 64), "attn.qkv": (192, 64)}
+    for options, expected in [(dict(recipe="timm"), "muon muon muon"),
+                              (dict(recipe="timm", routing="muonium"), "adam muon muon"),
+                              (dict(patterns=["mine"]), "adam adam muon"),
+                              (dict(patterns=["mine"], only_patterns=True), "muon adam muon")]:
+        assert " ".join(r.optimizer for r in muonium.route(heads, **options)) == expected
+    assert muonium.route(heads, split_fused=True)[2].matrices == 3
+    with pytest.raises(ValueError, match="routing is 'other': use one of muonium, timm"):
+        muonium.route(heads, routing="other")
     with pytest.raises(TypeError, match="did you mean 'momentum'"):
         muonium.route({}, momentun=1)
 

@@ -143,7 +143,8 @@ def test_loss_curves_of_every_recipe(recipe):
     assert set(RECIPES) == set(muonium.recipes())
     lr = RECIPES[recipe].lr
     ours, plain = new_model(), new_model()
-    optimizer = Muon(groups_of(ours), recipe=recipe, precision="f32", form="quintic", lr=lr)
+    optimizer = Muon(groups_of(ours), recipe=recipe, precision="f32", form="quintic", lr=lr,
+                     routing="muonium")  # as is_muon does
     assert {r.name for r in optimizer.report() if r.optimizer == "muon"} == {
         n for n, p in ours.named_parameters() if is_muon(n, p)}
     expected = train(plain, PlainMuon(plain.named_parameters(), recipe, is_muon, SPLITS))
@@ -152,7 +153,7 @@ def test_loss_curves_of_every_recipe(recipe):
 
 def test_the_default_is_that_of_torch():
     model, plain = new_model(), new_model()
-    optimizer = Muon(groups_of(model))
+    optimizer = Muon(groups_of(model), routing="muonium")
     group = optimizer.param_groups[0]
     assert {name: group[name] for name in ("lr", "weight_decay", "momentum", "nesterov",
                                            "ns_coefficients", "eps", "ns_steps",
@@ -199,7 +200,8 @@ SCHEDULERS = {
 @pytest.mark.parametrize("recipe", ["torch", "keller"])
 def test_schedulers(name, recipe):
     ours, plain = new_model(), new_model()
-    optimizer = Muon(groups_of(ours), recipe=recipe, precision="f32", lr=2e-3)
+    optimizer = Muon(groups_of(ours), recipe=recipe, precision="f32", lr=2e-3,
+                     routing="muonium")
     scheduler = SCHEDULERS[name](optimizer)
     by_hand = PlainMuon(plain.named_parameters(), recipe, is_muon, SPLITS, lr=2e-3)
     by_hand.adam_ratio = 3e-4 / 2e-3 if recipe == "keller" else 1.0
@@ -473,10 +475,10 @@ def test_groups_route_and_have_options_of_their_own():
 
 def test_names_route():
     model = new_model()
-    by_name = {r.name: r.reason for r in Muon(model.named_parameters()).report()}
+    by_name = {r.name: r.reason for r in Muon(model.named_parameters(), routing="muonium").report()}
     assert by_name["embedding.weight"].startswith("name_pattern")
     assert by_name["head.weight"].startswith("name_pattern")
-    unnamed = Muon(model.parameters())
+    unnamed = Muon(model.parameters(), routing="muonium")
     assert unnamed.report()[0].optimizer == "muon"  # a matrix like any other
 
 

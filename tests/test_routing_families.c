@@ -658,7 +658,7 @@ static void test_warnings(void **state)
 
     ask(&own, fused, 1, 3);
     assert_warned(1, "layers.0.attn.qkv.weight and 2 more: QKV in one tensor");
-    assert_warned(1, "split_fused would split it (rows 768 + 768 + 768)");
+    assert_warned(1, "would split it (rows 768 + 768 + 768)");
     ask(&own, by_heads, 1, 3);
     assert_warned(1, "give row_splits or heads");
     muonium_options split = own;

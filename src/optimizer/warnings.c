@@ -189,8 +189,8 @@ void mu_warn(const muonium_optimizer *optimizer, muonium_log *line, void *contex
             mu_fusion_of(split_known.first->name, &split_known.first->tensor);
         describe_split(&fusion, split);
         snprintf(text, sizeof text,
-                 "%s: %s in one tensor, orthogonalised whole: split_fused would split it (%s), and "
-                 "so do row_splits",
+                 "%s: %s in one tensor, orthogonalised whole: split_fused, or --split, would split "
+                 "it (%s), and so do row_splits",
                  who(&split_known, name), fusion.kind, split);
         line(context, text);
     }
