@@ -199,7 +199,7 @@ def test_freed_storages_are_refused(elements, tmp_path):
         return t
 
     part = "no memory|beyond its storage"
-    with pytest.raises(ValueError, match=f"^w .*({part})"):
+    with pytest.raises(ValueError, match=f"^'w' .*({part})"):
         Muon([("w", torch.nn.Parameter(broken(64, 64)))])
     with pytest.raises(ValueError, match=f"^w .*({part})"):
         muonium.Optimizer({"w": broken(64, 64)})
@@ -213,11 +213,11 @@ def test_freed_storages_are_refused(elements, tmp_path):
             optimizer.step()
         before, state = p.detach().clone(), optimizer.state_dict()["state"]
         resize(q.grad, elements)
-        with pytest.raises(ValueError, match=f"^the gradient of q .*({part})"):
+        with pytest.raises(ValueError, match=f"^the gradient of 'q' .*({part})"):
             optimizer.step()
         q.grad = torch.ones(64, 64)
         resize(q.data, elements)
-        with pytest.raises(ValueError, match=f"^q .*({part})"):
+        with pytest.raises(ValueError, match=f"^'q' .*({part})"):
             optimizer.step()
         assert torch.equal(p, before) and optimizer.state_dict()["state"][0]["step"] == 2
         resize(q.data, 64 * 64)  # as sharding does it
@@ -242,7 +242,7 @@ def test_freed_state_is_refused():
         broken = torch.ones(8, 8)
         resize(broken, elements)
         entry = {**state["state"][0], "momentum_buffer": broken}
-        with pytest.raises(ValueError, match="momentum_buffer of w"):
+        with pytest.raises(ValueError, match="momentum_buffer of 'w'"):
             optimizer.load_state_dict({**state, "state": {0: entry}})
     assert torch.equal(optimizer.state_dict()["state"][0]["momentum_buffer"], 0.05 * torch.eye(8))
 
@@ -289,7 +289,7 @@ def test_negative_views_are_read_or_refused():
             one.grad = grad
             optimizer.step()
     assert torch.equal(p, q) and p > 0
-    with pytest.raises(ValueError, match="w is a negative view"):
+    with pytest.raises(ValueError, match="'w' is a negative view"):
         Muon([("w", source.conj().imag.requires_grad_())])
 
 
@@ -403,7 +403,7 @@ def test_absurd_steps_are_refused(step):
     for group in ({}, {"recipe": None}):  # ours, and a foreign one
         groups = [{key: value for key, value in g.items() if key not in group}
                   for g in absurd["param_groups"]]
-        with pytest.raises(ValueError, match="^step of v is "):
+        with pytest.raises(ValueError, match="^step of 'v' is "):
             optimizer.load_state_dict({"state": absurd["state"], "param_groups": groups})
         after = optimizer.state_dict()
         assert after["param_groups"] == before["param_groups"]
