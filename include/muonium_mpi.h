@@ -89,8 +89,9 @@ MUONIUM_API void muonium_mpi_destroy(muonium_mpi *distributed);
 /* Collective. One step with the gradients that the description points to. A parameter that
  * has a gradient on some ranks only is stepped with the sum of these (the average still
  * divides by the number of ranks); one without any is skipped, as are, or fail, gradients
- * whose sum is not finite, or would make the momentum overflow, by options.nonfinite. Ranks whose rates differ by now (lr, weight
- * decay, momentum of any group) all fail with MUONIUM_INVALID and the name of the first. */
+ * whose sum is not finite, or would make the momentum overflow, by options.nonfinite. Ranks
+ * whose rates differ by now (lr, weight decay, momentum of any group) all fail with
+ * MUONIUM_INVALID and the name of the first. */
 MUONIUM_API muonium_status muonium_mpi_step(muonium_mpi *distributed);
 
 /* The same in parts, so that gradients travel while others are still being computed:

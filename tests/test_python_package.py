@@ -9,6 +9,10 @@ import sys
 
 import pytest
 
+import torch_isa
+
+torch_isa.prepare()
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BUILD = pathlib.Path(os.environ.get("MUONIUM_BUILD_DIR", ROOT / "build"))
 PROJECT = (ROOT / "pyproject.toml").read_text()
@@ -110,9 +114,16 @@ try:
 except AttributeError as error:
     print(error)
 """
-    flag, message = python(program, "torch").splitlines()
+    program += """
+try:
+    import muonium.torch
+except ModuleNotFoundError as error:
+    print(error.name, error)
+"""
+    flag, message, imported = python(program, "torch").splitlines()
     assert flag == "False False"
     assert 'pip install "muonium[torch]"' in message
+    assert imported.startswith("torch ") and 'pip install "muonium[torch]"' in imported
 
 
 def test_with_a_torch_that_does_not_load(tmp_path):

@@ -83,7 +83,9 @@ def test_choices_are_those_that_are_understood(name):
     for keyword in keywords:
         expected = _options.CHOICES[name]
         if keyword == "conv_mode":
-            expected = (*expected, *_options.LAYOUT_ALIASES)
+            expected = tuple(_options.CONV_MODES)
+        elif keyword == "adjust_lr_fn":
+            expected = (*expected, *_options.SCALE_ALIASES)
         assert literals_of(hints[keyword]) == expected
 
 

@@ -12,7 +12,14 @@ import warnings
 from collections import defaultdict
 from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple, Union
 
-import torch
+from ._library import missing
+
+try:
+    import torch
+except ModuleNotFoundError as error:
+    if error.name != "torch":
+        raise
+    raise missing("muonium.torch", "PyTorch", "torch") from None
 
 from ._arrays import BF16, F16, F32, Array, dense_strides, freed, refuse_outside_storage
 from ._handle import Handle, Report
