@@ -3,6 +3,7 @@
  */
 #include "units.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,7 +39,8 @@ unit_text units_flops(double flops)
 unit_text units_shortest(double value)
 {
     unit_text result;
-    int digits = 1;
+    /* As many digits as stand before the point: 200 and not 2e+02. */
+    int digits = fabs(value) >= 1 && fabs(value) < 1e15 ? 1 + (int)log10(fabs(value)) : 1;
     do {
         snprintf(result.text, sizeof result.text, "%.*g", digits, value);
     } while (digits++ < 17 &&
