@@ -77,6 +77,12 @@ static void check_values(const option_value *value)
         case OPTION_CHOICE:
             demand(v->choice >= 0 && strcmp(option_choice(&options[i], v->choice), v->text) == 0);
             break;
+        case OPTION_LIST:
+            demand(v->listed >= 1 && v->listed <= OPTION_LIST_MOST);
+            for (size_t k = 0; k < v->listed; k++) {
+                demand(v->list[k] != NULL && v->list[k][0] != '\0');
+            }
+            break;
         case OPTION_TEXT:
         case OPTION_FILE:
             demand(v->text != NULL && v->text[0] != '\0');
