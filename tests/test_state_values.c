@@ -135,7 +135,7 @@ static void judge(size_t i, muonium_nonfinite policy)
     bool same = after.count == before.count && memcmp(after.bytes, before.bytes, after.count) == 0;
     assert_int_equal(same, expected != MUONIUM_OK); /* a refusal changes nothing */
 
-    /* Written where it lies, it is saved only if it can be loaded. */
+    /* A value written straight into the state is saved only if it can be loaded. */
     assert_ok(muonium_state_of(m.optimizer, cases[i].parameter, &own));
     array_of(&own, cases[i].kind, &count)[count - 1] = cases[i].value;
     assert_status_message(muonium_save_to(m.optimizer, take, &made), expected, place);

@@ -209,7 +209,7 @@ static double guarded(const muonium_plan *plan, double norm, double eps)
     }
 }
 
-/* X is rounded and copied to the workspace; the Frobenius norm of what it has become. */
+/* Rounds X into the workspace. Returns the Frobenius norm of the rounded matrix. */
 static double round_input(mu_iteration *it)
 {
     double sum = 0;
