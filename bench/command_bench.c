@@ -207,10 +207,10 @@ static bool bench_products(bench *b, size_t m, size_t n)
     product p = {.m = m, .n = n};
     size_t bytes;
     if (mu_kernel_choose(MUONIUM_F32, &p.with.kernel) != MUONIUM_OK ||
-        !mu_matmul_scratch(p.with.kernel, m, n, mu_pool_lanes(), &bytes)) {
+        !mu_matmul_scratch(p.with.kernel, m, n, mu_pool_workers(), &bytes)) {
         return false;
     }
-    p.with.lanes = mu_pool_lanes();
+    p.with.workers = mu_pool_workers();
     p.with.scratch = mu_alloc(bytes);
     p.ld_square = mu_leading(p.with.kernel, m);
     p.ld = mu_leading(p.with.kernel, n);

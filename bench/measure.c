@@ -49,19 +49,19 @@ double measure_best(measured *run, void *context, double budget)
 
 typedef struct burst_run {
     const mu_kernel *kernel;
-    double flops[1024]; /* per lane: muonium_set_threads allows no more */
+    double flops[1024]; /* per worker: muonium_set_threads allows no more */
 } burst_run;
 
-static void burst_task(void *context, size_t index, unsigned lane)
+static void burst_task(void *context, size_t index, unsigned worker)
 {
     burst_run *burst = context;
-    (void)lane;
+    (void)worker;
     burst->flops[index] = burst->kernel->burst(1 << 16);
 }
 
 static void burst_all(void *context)
 {
-    mu_pool_run(burst_task, context, mu_pool_lanes(), mu_pool_lanes());
+    mu_pool_run(burst_task, context, mu_pool_workers(), mu_pool_workers());
 }
 
 double measure_peak(muonium_dtype type, double budget)
@@ -71,7 +71,7 @@ double measure_peak(muonium_dtype type, double budget)
         return 0;
     }
     double seconds = measure_best(burst_all, &burst, budget), flops = 0;
-    for (unsigned i = 0; i < mu_pool_lanes(); i++) {
+    for (unsigned i = 0; i < mu_pool_workers(); i++) {
         flops += burst.flops[i];
     }
     return flops / seconds;
@@ -85,10 +85,10 @@ typedef struct copy_run {
     char *from, *to;
 } copy_run;
 
-static void copy_task(void *context, size_t index, unsigned lane)
+static void copy_task(void *context, size_t index, unsigned worker)
 {
     copy_run *copy = context;
-    (void)lane;
+    (void)worker;
     /* A plain loop that the compiler vectorises: what element-wise code can hope for. */
     const double *restrict from = (const double *)(void *)(copy->from + index * COPY_PIECE);
     double *restrict to = (double *)(void *)(copy->to + index * COPY_PIECE);
@@ -100,7 +100,7 @@ static void copy_task(void *context, size_t index, unsigned lane)
 
 static void copy_all(void *context)
 {
-    mu_pool_run(copy_task, context, COPY_PIECES, mu_pool_lanes());
+    mu_pool_run(copy_task, context, COPY_PIECES, mu_pool_workers());
 }
 
 double measure_copy(double budget)
@@ -141,10 +141,10 @@ static bool wait_for(atomic_int *ball, int value)
     return true;
 }
 
-static void rally_task(void *context, size_t index, unsigned lane)
+static void rally_task(void *context, size_t index, unsigned worker)
 {
     rally *r = context;
-    (void)lane;
+    (void)worker;
     for (int i = 0; i < ROUND_TRIPS && index == 1 && wait_for(&r->ball, 2 * i + 1); i++) {
         atomic_store(&r->ball, 2 * i + 2);
     }
@@ -166,7 +166,7 @@ static void rally_task(void *context, size_t index, unsigned lane)
 double measure_round_trip(void)
 {
     rally r = {.best = 0};
-    if (mu_pool_lanes() > 1) {
+    if (mu_pool_workers() > 1) {
         mu_pool_run(rally_task, &r, 2, 2);
     }
     return r.best;

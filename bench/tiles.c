@@ -26,7 +26,7 @@ typedef struct tiles {
 } tiles;
 
 /* DOWN tiles one below the other, again and again. */
-static void run_lane(void *context, size_t index, unsigned lane)
+static void run_worker(void *context, size_t index, unsigned worker)
 {
     const tiles *t = context;
     const mu_kernel *kernel = t->kernel;
@@ -36,7 +36,7 @@ static void run_lane(void *context, size_t index, unsigned lane)
     ptrdiff_t next = t->layout->plain_left ? mr * plain : mr * (ptrdiff_t)t->k;
     size_t block = t->k < kernel->kc ? t->k : kernel->kc;
     float *c = t->c + (ptrdiff_t)index * DOWN * mr * ldc;
-    (void)lane;
+    (void)worker;
     for (int r = 0; r < REPEATS; r++) {
         for (ptrdiff_t i = 0; i < DOWN; i++) {
             kernel->tile(t->k, block, t->a + i * next, a_row, a_step, t->b, b_step,
@@ -47,7 +47,7 @@ static void run_lane(void *context, size_t index, unsigned lane)
 
 static void run_all(void *context)
 {
-    mu_pool_run(run_lane, context, mu_pool_lanes(), mu_pool_lanes());
+    mu_pool_run(run_worker, context, mu_pool_workers(), mu_pool_workers());
 }
 
 bool bench_tiles(bench *b)
@@ -58,9 +58,9 @@ bool bench_tiles(bench *b)
     if (mu_kernel_choose(MUONIUM_F32, &kernel) != MUONIUM_OK) {
         return false;
     }
-    size_t mr = kernel->mr, nr = kernel->nr, lanes = mu_pool_lanes();
+    size_t mr = kernel->mr, nr = kernel->nr, workers = mu_pool_workers();
     float *a = bench_filled(DOWN * mr, LONGEST + GAP), *right = bench_filled(LONGEST, nr + GAP);
-    float *c = bench_filled(lanes * DOWN * mr, nr + GAP);
+    float *c = bench_filled(workers * DOWN * mr, nr + GAP);
     for (size_t l = 0; a && right && c && l < sizeof lengths / sizeof lengths[0]; l++) {
         measurement times[LAYOUTS];
         for (size_t i = 0; i < LAYOUTS; i++) {
@@ -69,7 +69,7 @@ bool bench_tiles(bench *b)
         }
         measure_in_turns(times, LAYOUTS, b->budget);
         for (size_t i = 0; i < LAYOUTS; i++) {
-            double flops = 2.0 * (double)(mr * nr * lengths[l]) * DOWN * REPEATS * (double)lanes;
+            double flops = 2.0 * (double)(mr * nr * lengths[l]) * DOWN * REPEATS * (double)workers;
             bench_record_flops(b, layouts[i].name, (muonium_shape){mr, lengths[l], nr}, flops,
                                times[i].best);
         }

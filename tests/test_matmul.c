@@ -183,9 +183,9 @@ static mu_matmul matmul_new(const kind *k, size_t m, size_t n, test_rng *rng)
 {
     size_t bytes;
     const mu_kernel *kernel = k->kernel;
-    unsigned lanes = k->alone ? 1 : 1 + (unsigned)test_below(rng, 3);
-    mu_matmul with = {.kernel = kernel, .lanes = lanes, .separate = k->separate};
-    assert_true(mu_matmul_scratch(kernel, m, n, with.lanes, &bytes));
+    unsigned workers = k->alone ? 1 : 1 + (unsigned)test_below(rng, 3);
+    mu_matmul with = {.kernel = kernel, .workers = workers, .separate = k->separate};
+    assert_true(mu_matmul_scratch(kernel, m, n, with.workers, &bytes));
     size_t beyond = bytes % MU_ALIGNMENT; /* not 0 with a BLAS library alone */
     with.scratch = test_guarded_alloc(bytes, beyond == 0 ? 0 : MU_ALIGNMENT - beyond);
     return with;
@@ -587,11 +587,11 @@ static void test_scratch_of_absurd_sizes(void **state)
                            SIZE_MAX / 2, SIZE_MAX / 8, (size_t)1 << 61};
     size_t bytes;
     for (size_t i = 0; i < sizeof huge / sizeof huge[0]; i++) {
-        for (unsigned lanes = 1; lanes <= 1024; lanes *= 32) {
-            assert_false(mu_matmul_scratch(kernel, huge[i], 1, lanes, &bytes));
-            assert_false(mu_matmul_scratch(kernel, 1, huge[i], lanes, &bytes));
-            assert_false(mu_matmul_scratch(kernel, huge[i], huge[i], lanes, &bytes));
-            assert_false(mu_matmul_scratch(kernel, huge[i], 100, lanes, &bytes));
+        for (unsigned workers = 1; workers <= 1024; workers *= 32) {
+            assert_false(mu_matmul_scratch(kernel, huge[i], 1, workers, &bytes));
+            assert_false(mu_matmul_scratch(kernel, 1, huge[i], workers, &bytes));
+            assert_false(mu_matmul_scratch(kernel, huge[i], huge[i], workers, &bytes));
+            assert_false(mu_matmul_scratch(kernel, huge[i], 100, workers, &bytes));
         }
     }
     assert_true(mu_matmul_scratch(kernel, 20000, 100000, 64, &bytes));

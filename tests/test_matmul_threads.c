@@ -1,6 +1,6 @@
 /*
  * test_matmul_threads.c: the bits of a product are those of its operands and nothing
- * else: not of the number of threads, nor of the lanes allowed, nor of other work
+ * else: not of the number of threads, nor of the workers allowed, nor of other work
  * at the same time, nor of where an element lies in the result.
  */
 #include "every_kernel.h"
@@ -66,15 +66,15 @@ static void problem_free(problem *p)
     free(p->a);
 }
 
-/* All three, on at most `lanes` threads. symmul gets A twice: it commutes with itself. */
-static void compute(const problem *p, unsigned lanes)
+/* All three, on at most `workers` threads. symmul gets A twice: it commutes with itself. */
+static void compute(const problem *p, unsigned workers)
 {
     size_t bytes;
-    if (!mu_matmul_scratch(p->kernel, p->m, p->n, lanes, &bytes)) {
+    if (!mu_matmul_scratch(p->kernel, p->m, p->n, workers, &bytes)) {
         return; /* the results then differ from those expected */
     }
     mu_matmul with = {.kernel = p->kernel,
-                      .lanes = lanes,
+                      .workers = workers,
                       .scratch = aligned_alloc(MU_ALIGNMENT, bytes),
                       .separate = p->kernel->operands != p->kernel->type};
     double scales[2] = {p->plain ? 1 : 0.75, p->plain ? 1 : 1.5};
@@ -128,10 +128,10 @@ static void test_threads_change_nothing(void **state)
         compute(&alone, 1);
         for (size_t t = 1; t < 5; t++) {
             assert_ok(muonium_set_threads(threads[t]));
-            /* As many lanes as threads, fewer, or more: each with some of the sizes. */
-            const unsigned lanes[] = {(unsigned)threads[t], (unsigned)threads[t - 1], 16};
+            /* As many workers as threads, fewer, or more: each with some of the sizes. */
+            const unsigned workers[] = {(unsigned)threads[t], (unsigned)threads[t - 1], 16};
             problem together = with_results(&p, p.m, p.n);
-            compute(&together, lanes[(s + t) % 3]);
+            compute(&together, workers[(s + t) % 3]);
             assert_same_results(&alone, &together);
             free_results(&together);
         }
@@ -141,9 +141,9 @@ static void test_threads_change_nothing(void **state)
     assert_ok(muonium_set_threads(0));
 }
 
-static void compute_task(void *context, size_t index, unsigned lane)
+static void compute_task(void *context, size_t index, unsigned worker)
 {
-    (void)lane;
+    (void)worker;
     compute((problem *)context + index, 4);
 }
 

@@ -1,5 +1,5 @@
 /*
- * test_pool.c: the thread pool: every piece exactly once, private lanes,
+ * test_pool.c: the thread pool: every piece exactly once, private workers,
  * nesting, several callers, fork, the number of threads, the environment of
  * workers and the end of the process.
  */
@@ -36,35 +36,35 @@ static void sleep_microseconds(long microseconds)
 /* ---- a run that checks itself ---- */
 
 typedef struct ledger {
-    unsigned lanes;            /* allowed */
+    unsigned workers;          /* allowed */
     unsigned done[MAX_PIECES]; /* how often; not atomic: the pool orders these */
-    unsigned lane_of[MAX_PIECES];
+    unsigned worker_of[MAX_PIECES];
     atomic_bool taken[MAX_LANES];
-    atomic_uint collisions; /* a lane used twice at a time, or out of range */
+    atomic_uint collisions; /* a worker used twice at a time, or out of range */
 } ledger;
 
-static void enter_in_ledger(void *context, size_t index, unsigned lane)
+static void enter_in_ledger(void *context, size_t index, unsigned worker)
 {
     ledger *l = context;
-    if (lane >= l->lanes || atomic_exchange(&l->taken[lane], true)) {
+    if (worker >= l->workers || atomic_exchange(&l->taken[worker], true)) {
         atomic_fetch_add(&l->collisions, 1);
         return;
     }
     l->done[index]++;
-    l->lane_of[index] = lane;
+    l->worker_of[index] = worker;
     if (index % 16 == 0) {
         sched_yield(); /* give the others a chance to collide */
     }
-    atomic_store(&l->taken[lane], false);
+    atomic_store(&l->taken[worker], false);
 }
 
-/* Run `count` pieces on at most `lanes` lanes: whether each was done exactly
- * once, in a lane of its own. */
-static bool run_is_right(ledger *l, size_t count, unsigned lanes)
+/* Run `count` pieces on at most `workers` workers: whether each was done exactly
+ * once, in a worker of its own. */
+static bool run_is_right(ledger *l, size_t count, unsigned workers)
 {
     memset(l, 0, sizeof *l);
-    l->lanes = lanes;
-    mu_pool_run(enter_in_ledger, l, count, lanes);
+    l->workers = workers;
+    mu_pool_run(enter_in_ledger, l, count, workers);
     bool right = atomic_load(&l->collisions) == 0;
     for (size_t i = 0; i < MAX_PIECES; i++) {
         right = right && l->done[i] == (i < count ? 1u : 0u);
@@ -82,7 +82,7 @@ static void every_piece_runs_exactly_once(void **state)
         int threads = thread_counts[t < THREAD_COUNTS ? t : 2 * THREAD_COUNTS - 1 - t];
         assert_ok(muonium_set_threads(threads));
         assert_int_equal(muonium_threads(), threads);
-        assert_int_equal(mu_pool_lanes(), threads);
+        assert_int_equal(mu_pool_workers(), threads);
         for (size_t c = 0; c < sizeof counts / sizeof counts[0]; c++) {
             assert_true(run_is_right(&l, counts[c], (unsigned)threads));
             assert_true(run_is_right(&l, counts[c], threads > 2 ? 2 : 1));
@@ -104,10 +104,10 @@ static void many_short_runs_follow_each_other(void **state)
     }
 }
 
-static void count_piece(void *context, size_t index, unsigned lane)
+static void count_piece(void *context, size_t index, unsigned worker)
 {
     (void)index;
-    (void)lane;
+    (void)worker;
     ++*(int *)context;
 }
 
@@ -124,7 +124,7 @@ static void no_lanes_and_no_pieces_are_harmless(void **state)
     assert_int_equal(pieces, 6);
 }
 
-/* ---- lanes really run at the same time ---- */
+/* ---- workers really run at the same time ---- */
 
 typedef struct meeting {
     unsigned expected;
@@ -132,10 +132,10 @@ typedef struct meeting {
     atomic_bool failed;
 } meeting;
 
-static void meet(void *context, size_t index, unsigned lane)
+static void meet(void *context, size_t index, unsigned worker)
 {
     (void)index;
-    (void)lane;
+    (void)worker;
     meeting *m = context;
     atomic_fetch_add(&m->present, 1);
     double deadline = seconds_now() + 20;
@@ -148,11 +148,11 @@ static void meet(void *context, size_t index, unsigned lane)
     }
 }
 
-/* Whether `lanes` pieces, none of which ends before all have begun, all end. */
-static bool lanes_meet(unsigned lanes)
+/* Whether `workers` pieces, none of which ends before all have begun, all end. */
+static bool workers_meet(unsigned workers)
 {
-    meeting m = {.expected = lanes};
-    mu_pool_run(meet, &m, lanes, lanes);
+    meeting m = {.expected = workers};
+    mu_pool_run(meet, &m, workers, workers);
     return !atomic_load(&m.failed);
 }
 
@@ -162,10 +162,10 @@ static void all_lanes_run_at_a_time(void **state)
     for (int t = 0; t < THREAD_COUNTS; t++) {
         assert_ok(muonium_set_threads(thread_counts[t]));
         for (int i = 0; i < 20; i++) {
-            assert_true(lanes_meet((unsigned)thread_counts[t]));
+            assert_true(workers_meet((unsigned)thread_counts[t]));
         }
         sleep_microseconds(1000);
-        assert_true(lanes_meet((unsigned)thread_counts[t]));
+        assert_true(workers_meet((unsigned)thread_counts[t]));
     }
 }
 
@@ -182,25 +182,25 @@ typedef struct inner {
     size_t next;
 } inner;
 
-static void run_inner(void *context, size_t index, unsigned lane)
+static void run_inner(void *context, size_t index, unsigned worker)
 {
     inner *i = context;
-    bool right = lane == 0 && index == i->next && pthread_equal(i->thread, pthread_self());
+    bool right = worker == 0 && index == i->next && pthread_equal(i->thread, pthread_self());
     i->next++;
     atomic_fetch_add(right ? &i->n->inner_pieces : &i->n->wrong, 1);
 }
 
-static void run_outer(void *context, size_t index, unsigned lane)
+static void run_outer(void *context, size_t index, unsigned worker)
 {
     (void)index;
-    (void)lane;
+    (void)worker;
     nest *n = context;
     inner i = {n, pthread_self(), 0};
-    if (mu_pool_lanes() != 1) {
+    if (mu_pool_workers() != 1) {
         atomic_fetch_add(&n->wrong, 1);
     }
     mu_pool_run(run_inner, &i, 10, 8);
-    if (mu_pool_lanes() != 1) {
+    if (mu_pool_workers() != 1) {
         atomic_fetch_add(&n->wrong, 1);
     }
 }
@@ -215,7 +215,7 @@ static void nested_runs_stay_in_their_thread(void **state)
         mu_pool_run(run_outer, &n, counts[c], 4);
         assert_int_equal(atomic_load(&n.wrong), 0);
         assert_int_equal(atomic_load(&n.inner_pieces), 10 * counts[c]);
-        assert_int_equal(mu_pool_lanes(), 4);
+        assert_int_equal(mu_pool_workers(), 4);
     }
 }
 
@@ -251,12 +251,12 @@ static void several_callers_do_not_disturb_each_other(void **state)
 
 /* ---- fork ---- */
 
-/* In a child: a checked run, lanes that meet, and a grandchild that does the same. */
+/* In a child: a checked run, workers that meet, and a grandchild that does the same. */
 static int child_uses_pool(void *generations)
 {
     static ledger l;
     int left = *(int *)generations;
-    bool right = muonium_threads() == 4 && run_is_right(&l, 200, 4) && lanes_meet(4) &&
+    bool right = muonium_threads() == 4 && run_is_right(&l, 200, 4) && workers_meet(4) &&
                  run_is_right(&l, 200, 4);
     if (right && left > 1) {
         int fewer = left - 1;
@@ -270,7 +270,7 @@ static int child_uses_pool(void *generations)
 static int child_exits(void *unused)
 {
     (void)unused;
-    exit(lanes_meet(4) ? 0 : 1); /* with handlers and destructors, unlike _exit */
+    exit(workers_meet(4) ? 0 : 1); /* with handlers and destructors, unlike _exit */
 }
 #endif
 
@@ -288,14 +288,14 @@ static void children_start_their_own_workers(void **state)
     (void)state;
     assert_ok(muonium_set_threads(4));
     int generations = 2;
-    assert_true(lanes_meet(4));
+    assert_true(workers_meet(4));
     assert_child_ok(test_fork(child_uses_pool, &generations, NULL, NULL, 30));
     sleep_microseconds(2000); /* workers asleep */
     assert_child_ok(test_fork(child_uses_pool, &generations, NULL, NULL, 30));
 #if !defined(TEST_SANITIZED)
     assert_child_ok(test_fork(child_exits, NULL, NULL, NULL, 30));
 #endif
-    assert_true(lanes_meet(4));
+    assert_true(workers_meet(4));
 }
 
 typedef struct background {
@@ -339,12 +339,12 @@ static int child_of_task_runs_alone(void *unused)
 {
     (void)unused;
     static ledger l;
-    return mu_pool_lanes() == 1 && run_is_right(&l, 200, 4) && l.lane_of[199] == 0 ? 0 : 1;
+    return mu_pool_workers() == 1 && run_is_right(&l, 200, 4) && l.worker_of[199] == 0 ? 0 : 1;
 }
 
-static void fork_in_task(void *context, size_t index, unsigned lane)
+static void fork_in_task(void *context, size_t index, unsigned worker)
 {
-    (void)lane;
+    (void)worker;
     if (index % 10 == 0) {
         test_child child = test_fork(child_of_task_runs_alone, NULL, NULL, NULL, 30);
         atomic_fetch_add((atomic_uint *)context, child.exit_code == 0);
@@ -462,7 +462,7 @@ static int one_cpu_is_one_thread(void *unused)
     (void)unused;
     static ledger l;
     cpu_set_t set;
-    if (muonium_set_threads(4) != MUONIUM_OK || !lanes_meet(4) ||
+    if (muonium_set_threads(4) != MUONIUM_OK || !workers_meet(4) ||
         sched_getaffinity(0, sizeof set, &set) != 0) {
         return 1;
     }
@@ -476,7 +476,7 @@ static int one_cpu_is_one_thread(void *unused)
         return 2;
     }
     /* More threads than CPUs still all run. */
-    return muonium_set_threads(7) == MUONIUM_OK && lanes_meet(7) ? 0 : 3;
+    return muonium_set_threads(7) == MUONIUM_OK && workers_meet(7) ? 0 : 3;
 }
 
 static void affinity_mask_is_respected(void **state)
@@ -509,7 +509,7 @@ static int works_with_fewer_threads(void *unused)
     }
     unsigned used = 0;
     for (size_t i = 0; i < 1000; i++) {
-        used = l.lane_of[i] > used ? l.lane_of[i] : used;
+        used = l.worker_of[i] > used ? l.worker_of[i] : used;
     }
     if (used >= 10) {
         return 4; /* the limit had no effect, so this tested nothing */
@@ -523,7 +523,7 @@ static int works_with_fewer_threads(void *unused)
             return 6;
         }
     }
-    return lanes_meet(MAX_LANES) ? 0 : 7;
+    return workers_meet(MAX_LANES) ? 0 : 7;
 }
 
 /* To be run while this process has no workers, whose stacks a child would use again. */
@@ -542,10 +542,10 @@ typedef struct surroundings {
     meeting m;
 } surroundings;
 
-static void inspect(void *context, size_t index, unsigned lane)
+static void inspect(void *context, size_t index, unsigned worker)
 {
     surroundings *s = context;
-    if (lane > 0) {
+    if (worker > 0) {
         volatile float smallest = 0x1p-126f, one = 1.0f, tiny = 0x1p-30f;
         sigset_t blocked;
         pthread_sigmask(SIG_SETMASK, NULL, &blocked);
@@ -558,7 +558,7 @@ static void inspect(void *context, size_t index, unsigned lane)
         atomic_fetch_add(&s->wrong_environment, wrong);
         atomic_fetch_add(&s->open_to_signals, open);
     }
-    meet(&s->m, index, lane); /* so that every worker is inspected */
+    meet(&s->m, index, worker); /* so that every worker is inspected */
 }
 
 /* In a child, so that the workers are started here, under these settings. */
@@ -613,10 +613,10 @@ static void *run_forever(void *unused)
     return NULL;
 }
 
-static void exit_in_task(void *context, size_t index, unsigned lane)
+static void exit_in_task(void *context, size_t index, unsigned worker)
 {
     (void)index;
-    if (lane > 0 && !atomic_exchange((atomic_bool *)context, true)) {
+    if (worker > 0 && !atomic_exchange((atomic_bool *)context, true)) {
         exit(0);
     }
     sleep_microseconds(1000);
@@ -625,7 +625,7 @@ static void exit_in_task(void *context, size_t index, unsigned lane)
 static int end_as_told(void)
 {
     const char *ending = getenv(ending_variable);
-    if (ending == NULL || muonium_set_threads(4) != MUONIUM_OK || !lanes_meet(4)) {
+    if (ending == NULL || muonium_set_threads(4) != MUONIUM_OK || !workers_meet(4)) {
         return 1;
     }
     if (strcmp(ending, "spinning") == 0) {

@@ -29,7 +29,7 @@ static void run(const gpt_machine *machine, mu_task *task, const void *context, 
 {
     /* The pool hands the context on as it got it; no task writes to it. */
     mu_pool_run(task, (void *)(uintptr_t)context, (total + piece - 1) / piece,
-                gpt_machine_lanes(machine));
+                gpt_machine_workers(machine));
 }
 
 static float total(const float partial[PARTIAL])
@@ -80,12 +80,12 @@ typedef struct norm_work {
     float *y, *dx, *d_gain;
 } norm_work;
 
-static void norm_forward_task(void *context, size_t index, unsigned lane)
+static void norm_forward_task(void *context, size_t index, unsigned worker)
 {
     const norm_work *work = context;
     const gpt_norm *norm = work->norm;
     const size_t width = norm->width, end = least((index + 1) * TOKENS, norm->tokens);
-    (void)lane;
+    (void)worker;
     for (size_t t = index * TOKENS; t < end; t++) {
         const float *x = norm->x + t * width;
         float *y = work->y + t * width;
@@ -104,12 +104,12 @@ void gpt_norm_forward(const gpt_machine *machine, const gpt_norm *norm, float *y
 }
 
 /* With r = 1 / rms(x) and s = gain * dy: dx = r s - x r^3 (x . s) / width. */
-static void norm_backward_task(void *context, size_t index, unsigned lane)
+static void norm_backward_task(void *context, size_t index, unsigned worker)
 {
     const norm_work *work = context;
     const gpt_norm *norm = work->norm;
     const size_t width = norm->width, end = least((index + 1) * TOKENS, norm->tokens);
-    (void)lane;
+    (void)worker;
     for (size_t t = index * TOKENS; t < end; t++) {
         const float *x = norm->x + t * width, *dy = work->dy + t * width;
         float *dx = work->dx + t * width;
@@ -121,13 +121,13 @@ static void norm_backward_task(void *context, size_t index, unsigned lane)
     }
 }
 
-static void norm_gain_task(void *context, size_t index, unsigned lane)
+static void norm_gain_task(void *context, size_t index, unsigned worker)
 {
     const norm_work *work = context;
     const gpt_norm *norm = work->norm;
     const size_t first = index * COLUMNS, count = least(COLUMNS, norm->width - first);
     float sum[COLUMNS] = {0};
-    (void)lane;
+    (void)worker;
     for (size_t t = 0; t < norm->tokens; t++) {
         const float *x = norm->x + t * norm->width + first;
         const float *dy = work->dy + t * norm->width + first;
@@ -173,13 +173,13 @@ void gpt_rotations(size_t length, size_t head_size, float *cosines, float *sines
 
 /* Elements i and i + half of every head turn together, by an angle of their own. The way
  * back turns gradients the other way. */
-static void rotate_task(void *context, size_t index, unsigned lane)
+static void rotate_task(void *context, size_t index, unsigned worker)
 {
     const attention_work *work = context;
     const gpt_attention *attention = work->attention;
     const size_t half = attention->width / attention->heads / 2;
     const size_t end = least((index + 1) * TOKENS, attention->sequences * attention->length);
-    (void)lane;
+    (void)worker;
     for (size_t t = index * TOKENS; t < end; t++) {
         const float *cosines = attention->cosines + t % attention->length * half;
         const float *sines = attention->sines + t % attention->length * half;
@@ -245,14 +245,14 @@ static one_head head_at(const gpt_attention *attention, size_t index)
     };
 }
 
-static void attend_task(void *context, size_t index, unsigned lane)
+static void attend_task(void *context, size_t index, unsigned worker)
 {
     const attention_work *work = context;
     const gpt_attention *attention = work->attention;
     const one_head h = head_at(attention, index);
     const float *queries = attention->qkv + h.offset, *keys = queries + attention->width;
     const float *values = keys + attention->width;
-    gpt_multiply_alone(work->machine, lane,
+    gpt_multiply_alone(work->machine, worker,
                        &(gpt_product){.m = h.length,
                                       .n = h.length,
                                       .k = h.size,
@@ -264,7 +264,7 @@ static void attend_task(void *context, size_t index, unsigned lane)
     for (size_t i = 0; i < h.length; i++) {
         softmax_row(h.weights + i * h.length, i + 1, h.length);
     }
-    gpt_multiply_alone(work->machine, lane,
+    gpt_multiply_alone(work->machine, worker,
                        &(gpt_product){.m = h.length,
                                       .n = h.size,
                                       .k = h.length,
@@ -282,7 +282,7 @@ void gpt_attention_forward(const gpt_machine *machine, const gpt_attention *atte
     run(machine, attend_task, &work, attention->sequences * attention->heads, 1);
 }
 
-static void attend_backward_task(void *context, size_t index, unsigned lane)
+static void attend_backward_task(void *context, size_t index, unsigned worker)
 {
     const attention_work *work = context;
     const gpt_machine *machine = work->machine;
@@ -293,7 +293,7 @@ static void attend_backward_task(void *context, size_t index, unsigned lane)
     const float *values = keys + width, *d_out = work->d_out + h.out;
     float *d_queries = work->d_qkv + h.offset, *d_keys = d_queries + width;
     float *d_values = d_keys + width;
-    float *d_scores = work->scratch + lane * h.length * h.length;
+    float *d_scores = work->scratch + worker * h.length * h.length;
 
     gpt_product to_values = {.m = h.length,
                              .n = h.size,
@@ -303,7 +303,7 @@ static void attend_backward_task(void *context, size_t index, unsigned lane)
                              .c = d_values,
                              .c_row = h.token_row,
                              .scale = 1};
-    gpt_multiply_alone(machine, lane, &to_values);
+    gpt_multiply_alone(machine, worker, &to_values);
     gpt_product to_weights = {.m = h.length,
                               .n = h.length,
                               .k = h.size,
@@ -312,7 +312,7 @@ static void attend_backward_task(void *context, size_t index, unsigned lane)
                               .c = d_scores,
                               .c_row = h.length,
                               .scale = 1};
-    gpt_multiply_alone(machine, lane, &to_weights);
+    gpt_multiply_alone(machine, worker, &to_weights);
 
     /* Through the softmax: ds = p (dp - p . dp). Weights of the future are 0, and so are
      * their gradients. */
@@ -332,12 +332,12 @@ static void attend_backward_task(void *context, size_t index, unsigned lane)
                               .c = d_queries,
                               .c_row = h.token_row,
                               .scale = h.scale};
-    gpt_multiply_alone(machine, lane, &to_queries);
+    gpt_multiply_alone(machine, worker, &to_queries);
     gpt_product to_keys = to_queries;
     to_keys.a = gpt_transposed(d_scores, h.length);
     to_keys.b = gpt_rows(queries, h.token_row);
     to_keys.c = d_keys;
-    gpt_multiply_alone(machine, lane, &to_keys);
+    gpt_multiply_alone(machine, worker, &to_keys);
 }
 
 void gpt_attention_backward(const gpt_machine *machine, const gpt_attention *attention,
@@ -362,13 +362,13 @@ typedef struct relu_work {
     float *y;
 } relu_work;
 
-static void relu_squared_task(void *context, size_t index, unsigned lane)
+static void relu_squared_task(void *context, size_t index, unsigned worker)
 {
     const relu_work *work = context;
     const size_t first = index * ELEMENTS, count = least(ELEMENTS, work->count - first);
     const float *restrict x = work->x + first;
     float *restrict y = work->y + first;
-    (void)lane;
+    (void)worker;
     for (size_t i = 0; i < count; i++) {
         const float positive = 0.5f * (x[i] + fabsf(x[i]));
         y[i] = positive * positive;
@@ -381,13 +381,13 @@ void gpt_relu_squared(const gpt_machine *machine, size_t count, const float *x, 
     run(machine, relu_squared_task, &work, count, ELEMENTS);
 }
 
-static void relu_squared_backward_task(void *context, size_t index, unsigned lane)
+static void relu_squared_backward_task(void *context, size_t index, unsigned worker)
 {
     const relu_work *work = context;
     const size_t first = index * ELEMENTS, count = least(ELEMENTS, work->count - first);
     const float *restrict x = work->x + first;
     float *restrict y = work->y + first;
-    (void)lane;
+    (void)worker;
     for (size_t i = 0; i < count; i++) {
         y[i] *= x[i] + fabsf(x[i]);
     }
@@ -409,11 +409,11 @@ typedef struct loss_work {
     float *losses;
 } loss_work;
 
-static void cross_entropy_task(void *context, size_t index, unsigned lane)
+static void cross_entropy_task(void *context, size_t index, unsigned worker)
 {
     const loss_work *work = context;
     const size_t end = least((index + 1) * TOKENS, work->tokens);
-    (void)lane;
+    (void)worker;
     for (size_t t = index * TOKENS; t < end; t++) {
         float *row = work->logits + t * work->vocabulary;
         const size_t target = work->targets[t];

@@ -44,7 +44,7 @@ void gpt_rotations(size_t length, size_t head_size, float *cosines, float *sines
 void gpt_attention_forward(const gpt_machine *machine, const gpt_attention *attention, float *out);
 
 /* The gradient of qkv as it was before the rotation, from that of `out`. `scratch` is
- * length x length for every lane of the machine. */
+ * length x length for every worker of the machine. */
 void gpt_attention_backward(const gpt_machine *machine, const gpt_attention *attention,
                             const float *d_out, float *d_qkv, float *scratch);
 

@@ -205,7 +205,7 @@ static void cut_layer(cutter *from, const gpt_shape *shape, double sequences, la
     layer->activated = cut(from, EXPANSION * row);
 }
 
-static void cut_rest(cutter *from, const gpt_shape *shape, double sequences, double lanes,
+static void cut_rest(cutter *from, const gpt_shape *shape, double sequences, double workers,
                      gpt_pass *pass)
 {
     const double length = (double)shape->context, tokens = sequences * length;
@@ -218,7 +218,7 @@ static void cut_rest(cutter *from, const gpt_shape *shape, double sequences, dou
     pass->d_x = cut(from, row);
     pass->d_normed = cut(from, row);
     pass->d_wide = cut(from, EXPANSION * row);
-    pass->scratch = cut(from, lanes * length * length);
+    pass->scratch = cut(from, workers * length * length);
     pass->cosines = cut(from, row / tokens * length);
     pass->sines = cut(from, row / tokens * length);
 }
@@ -240,8 +240,8 @@ muonium_status gpt_pass_create(gpt_shape shape, size_t sequences, gpt_pass **pas
     if (status != MUONIUM_OK) {
         return status;
     }
-    const unsigned lanes = gpt_machine_lanes(machine);
-    const double bytes = gpt_pass_bytes(shape, sequences, (int)lanes);
+    const unsigned workers = gpt_machine_workers(machine);
+    const double bytes = gpt_pass_bytes(shape, sequences, (int)workers);
     gpt_pass *made = calloc(1, sizeof *made);
     layer_memory *layers = calloc(shape.layers, sizeof *layers);
     float *memory = bytes < (double)PTRDIFF_MAX ? mu_alloc((size_t)bytes) : NULL;
@@ -257,7 +257,7 @@ muonium_status gpt_pass_create(gpt_shape shape, size_t sequences, gpt_pass **pas
     for (size_t layer = 0; layer < shape.layers; layer++) {
         cut_layer(&from, &shape, (double)sequences, &layers[layer]);
     }
-    cut_rest(&from, &shape, (double)sequences, lanes, made);
+    cut_rest(&from, &shape, (double)sequences, workers, made);
     gpt_rotations(shape.context, shape.width / shape.heads, made->cosines, made->sines);
     *pass = made;
     return MUONIUM_OK;

@@ -14,8 +14,8 @@ enum { BLOCK = 2 * MU_BLOCK }; /* rows and columns of a block, whole panels of e
 
 struct gpt_machine {
     const mu_kernel *kernel;
-    unsigned lanes;
-    size_t scratch_per_lane; /* elements */
+    unsigned workers;
+    size_t scratch_per_worker; /* elements */
     float *scratch;
 };
 
@@ -37,15 +37,15 @@ muonium_status gpt_machine_create(gpt_machine **machine)
         return status;
     }
     gpt_machine *made = malloc(sizeof *made);
-    unsigned lanes = mu_pool_lanes();
+    unsigned workers = mu_pool_workers();
     size_t elements = 2 * BLOCK * kernel->kc; /* fits into a usual L2 cache */
-    float *scratch = mu_alloc(lanes * elements * sizeof *scratch);
+    float *scratch = mu_alloc(workers * elements * sizeof *scratch);
     if (made == NULL || scratch == NULL) {
         free(made);
         mu_free(scratch);
-        return mu_fail(MUONIUM_NO_MEMORY, "no memory for the scratch of %u threads", lanes);
+        return mu_fail(MUONIUM_NO_MEMORY, "no memory for the scratch of %u threads", workers);
     }
-    *made = (gpt_machine){kernel, lanes, elements, scratch};
+    *made = (gpt_machine){kernel, workers, elements, scratch};
     *machine = made;
     return MUONIUM_OK;
 }
@@ -58,9 +58,9 @@ void gpt_machine_destroy(gpt_machine *machine)
     }
 }
 
-unsigned gpt_machine_lanes(const gpt_machine *machine)
+unsigned gpt_machine_workers(const gpt_machine *machine)
 {
-    return machine->lanes;
+    return machine->workers;
 }
 
 static size_t least(size_t a, size_t b)
@@ -69,12 +69,12 @@ static size_t least(size_t a, size_t b)
 }
 
 /* Rows i0 to i0 + rows, columns j0 to j0 + cols of the result. */
-static void multiply_block(const gpt_machine *machine, unsigned lane, const gpt_product *p,
+static void multiply_block(const gpt_machine *machine, unsigned worker, const gpt_product *p,
                            size_t i0, size_t rows, size_t j0, size_t cols)
 {
     const mu_kernel *kernel = machine->kernel;
     const size_t mr = kernel->mr, nr = kernel->nr;
-    float *packed_a = machine->scratch + lane * machine->scratch_per_lane;
+    float *packed_a = machine->scratch + worker * machine->scratch_per_worker;
     float *packed_b = packed_a + BLOCK * kernel->kc;
     for (size_t k0 = 0; k0 < p->k; k0 += kernel->kc) {
         const size_t k = least(kernel->kc, p->k - k0);
@@ -108,12 +108,12 @@ typedef struct blocked {
     size_t across;     /* blocks side by side */
 } blocked;
 
-static void multiply_task(void *context, size_t index, unsigned lane)
+static void multiply_task(void *context, size_t index, unsigned worker)
 {
     const blocked *work = context;
     const gpt_product *p = work->product;
     size_t i0 = index / work->across * work->rows, j0 = index % work->across * work->cols;
-    multiply_block(work->machine, lane, p, i0, least(work->rows, p->m - i0), j0,
+    multiply_block(work->machine, worker, p, i0, least(work->rows, p->m - i0), j0,
                    least(work->cols, p->n - j0));
 }
 
@@ -126,7 +126,7 @@ void gpt_multiply(const gpt_machine *machine, const gpt_product *product)
 {
     /* Smaller blocks cost more packing, so only as small as it takes to occupy everyone. */
     const size_t mr = machine->kernel->mr, nr = machine->kernel->nr;
-    size_t rows = BLOCK, cols = BLOCK, enough = machine->lanes > 1 ? 4 * machine->lanes : 1;
+    size_t rows = BLOCK, cols = BLOCK, enough = machine->workers > 1 ? 4 * machine->workers : 1;
     while (pieces(product->m, rows) * pieces(product->n, cols) < enough &&
            (rows > mr || cols > nr)) {
         size_t *larger = rows > mr && (rows >= cols || cols <= nr) ? &rows : &cols;
@@ -135,14 +135,14 @@ void gpt_multiply(const gpt_machine *machine, const gpt_product *product)
     }
     const size_t across = pieces(product->n, cols), blocks = across * pieces(product->m, rows);
     blocked work = {machine, product, rows, cols, across};
-    mu_pool_run(multiply_task, &work, blocks, machine->lanes);
+    mu_pool_run(multiply_task, &work, blocks, machine->workers);
 }
 
-void gpt_multiply_alone(const gpt_machine *machine, unsigned lane, const gpt_product *product)
+void gpt_multiply_alone(const gpt_machine *machine, unsigned worker, const gpt_product *product)
 {
     for (size_t i = 0; i < product->m; i += BLOCK) {
         for (size_t j = 0; j < product->n; j += BLOCK) {
-            multiply_block(machine, lane, product, i, least(BLOCK, product->m - i), j,
+            multiply_block(machine, worker, product, i, least(BLOCK, product->m - i), j,
                            least(BLOCK, product->n - j));
         }
     }

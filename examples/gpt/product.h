@@ -34,12 +34,12 @@ typedef struct gpt_machine gpt_machine;
 /* Sized for the threads in force now. */
 muonium_status gpt_machine_create(gpt_machine **machine);
 void gpt_machine_destroy(gpt_machine *machine); /* NULL is allowed */
-unsigned gpt_machine_lanes(const gpt_machine *machine);
+unsigned gpt_machine_workers(const gpt_machine *machine);
 
 /* Compute on all threads; the result does not depend on how many. */
 void gpt_multiply(const gpt_machine *machine, const gpt_product *product);
 
-/* Compute in the calling thread, which runs as `lane` of a task on the pool. */
-void gpt_multiply_alone(const gpt_machine *machine, unsigned lane, const gpt_product *product);
+/* Compute in the calling thread, which runs as `worker` of a task on the pool. */
+void gpt_multiply_alone(const gpt_machine *machine, unsigned worker, const gpt_product *product);
 
 #endif

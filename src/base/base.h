@@ -169,24 +169,24 @@ void mu_populate(void *memory, size_t bytes);
 
 /* ---- pool.c: one thread pool per process ---- */
 
-/* One of `count` independent pieces of work. `lane` tells concurrent calls
- * apart: it is below the number of lanes of the run, and no two calls that run
+/* One of `count` independent pieces of work. `worker` tells concurrent calls
+ * apart: it is below the number of workers of the run, and no two calls that run
  * at the same time share it, so it can index private scratch memory. */
-typedef void mu_task(void *context, size_t index, unsigned lane);
+typedef void mu_task(void *context, size_t index, unsigned worker);
 
-/* Run task(context, 0..count-1) on at most `max_lanes` threads, the caller's
+/* Run task(context, 0..count-1) on at most `max_workers` threads, the caller's
  * included, and return when all are done. Pieces are handed out in order, one
  * by one. Within a task, or when the pool is busy with another caller,
- * everything runs in the calling thread as lane 0, so a run may be nested and
+ * everything runs in the calling thread as worker 0, so a run may be nested and
  * never deadlocks. Memory written before the call is visible to the pieces, and
  * what they write to the caller after it. A child that a task forks must not
  * return from that task. */
-MU_SHARED void mu_pool_run(mu_task *task, void *context, size_t count, unsigned max_lanes);
+MU_SHARED void mu_pool_run(mu_task *task, void *context, size_t count, unsigned max_workers);
 
-/* The most lanes that a run started now by this thread can have: 1 inside a
+/* The most workers that a run started now by this thread can have: 1 inside a
  * task, else the number of threads in force. The number may change at any time,
- * so pass as `max_lanes` the value that scratch memory was sized by. */
-MU_SHARED unsigned mu_pool_lanes(void);
+ * so pass as `max_workers` the value that scratch memory was sized by. */
+MU_SHARED unsigned mu_pool_workers(void);
 
 /* Fails if the number of threads in force should come from MUONIUM_NUM_THREADS, and that is
  * none. */

@@ -2,8 +2,8 @@
  * pool.c: one pool of threads per process.
  *
  * A run is a row of numbered pieces and a number of seats. The caller opens the
- * seats, works as lane 0 and closes them when no piece is left; workers take a
- * seat (its number is their lane), claim pieces by a fetch-and-add and leave.
+ * seats, works as worker 0 and closes them when no piece is left; workers take a
+ * seat (its number is their worker), claim pieces by a fetch-and-add and leave.
  * The caller waits only for workers that have taken a seat, never for one that
  * is still waking up, so a run costs no more than the caller working alone.
  *
@@ -42,7 +42,7 @@ enum {
 #define STOP 0x80000000u /* workers shall end */
 
 static struct {
-    /* On a cache line of its own each, since all lanes write to them. */
+    /* On a cache line of its own each, since all workers write to them. */
     _Alignas(MU_ALIGNMENT) atomic_uint state;
     _Alignas(MU_ALIGNMENT) atomic_size_t next_piece;
 
@@ -200,7 +200,7 @@ int muonium_threads(void)
     return (int)threads_in_force();
 }
 
-unsigned mu_pool_lanes(void)
+unsigned mu_pool_workers(void)
 {
     return inside_task ? 1 : threads_in_force();
 }
@@ -266,7 +266,7 @@ static void await_work(void)
     pthread_mutex_unlock(&pool.mutex);
 }
 
-/* Wait for a free seat and take it: its lane, or 0 when it is time to end. */
+/* Wait for a free seat and take it: its worker, or 0 when it is time to end. */
 static unsigned take_seat(void)
 {
     for (;;) {
@@ -296,13 +296,13 @@ static void leave_seat(void)
     }
 }
 
-static bool run_next_piece(unsigned lane)
+static bool run_next_piece(unsigned worker)
 {
     size_t piece = atomic_fetch_add_explicit(&pool.next_piece, 1, memory_order_relaxed);
     if (piece >= pool.count) {
         return false;
     }
-    pool.task(pool.context, piece, lane);
+    pool.task(pool.context, piece, worker);
     return true;
 }
 
@@ -311,10 +311,10 @@ static void *work_until_stopped(void *unused)
     (void)unused;
     inside_task = true;
     mu_fenv_enter(); /* a new thread has the environment of whoever started it */
-    unsigned lane;
-    while ((lane = take_seat()) != 0) {
+    unsigned worker;
+    while ((worker = take_seat()) != 0) {
         /* At the end of the process the caller is left to finish alone. */
-        while (!any_set(STOP) && run_next_piece(lane)) {
+        while (!any_set(STOP) && run_next_piece(worker)) {
         }
         leave_seat();
     }
@@ -411,19 +411,19 @@ static void run_alone(mu_task *task, void *context, size_t count)
     inside_task = was_inside;
 }
 
-void mu_pool_run(mu_task *task, void *context, size_t count, unsigned max_lanes)
+void mu_pool_run(mu_task *task, void *context, size_t count, unsigned max_workers)
 {
-    unsigned lanes = mu_pool_lanes();
-    lanes = max_lanes < lanes ? max_lanes : lanes;
-    lanes = count < lanes ? (unsigned)count : lanes;
-    if (lanes < 2 || atomic_exchange_explicit(&pool.busy, true, memory_order_acquire)) {
+    unsigned workers = mu_pool_workers();
+    workers = max_workers < workers ? max_workers : workers;
+    workers = count < workers ? (unsigned)count : workers;
+    if (workers < 2 || atomic_exchange_explicit(&pool.busy, true, memory_order_acquire)) {
         run_alone(task, context, count);
         return;
     }
 
     /* Decided here, as a worker may have an affinity mask of its own. */
     atomic_store_explicit(&pool.spinning_pays, threads_in_force() <= cpus(), memory_order_relaxed);
-    unsigned seats = recruit(lanes - 1);
+    unsigned seats = recruit(workers - 1);
     pool.task = task;
     pool.context = context;
     pool.count = count;

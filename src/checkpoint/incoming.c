@@ -128,11 +128,11 @@ muonium_status mu_incoming_fault(const mu_incoming_array *array, const char *lab
 
 /* ---- handing over ---- */
 
-static void copy_piece(void *context, size_t index, unsigned lane)
+static void copy_piece(void *context, size_t index, unsigned worker)
 {
     const mu_incoming_array *array = context;
     size_t first = index * MU_STATE_PIECE, left = mu_state_bytes(&array->array) - first;
-    (void)lane;
+    (void)worker;
     memcpy((char *)array->array.data + first, (const char *)array->values + first,
            left < MU_STATE_PIECE ? left : MU_STATE_PIECE);
 }
@@ -143,7 +143,7 @@ void mu_incoming_adopt(mu_incoming *incoming)
         mu_incoming_array *array = &incoming->arrays[i];
         size_t pieces = (mu_state_bytes(&array->array) + MU_STATE_PIECE - 1) / MU_STATE_PIECE;
         if (array->array.data) { /* a description has none */
-            mu_pool_run(copy_piece, array, pieces, mu_pool_lanes());
+            mu_pool_run(copy_piece, array, pieces, mu_pool_workers());
         }
         if (array->array.kind == MU_STATE_MASTER) {
             array->parameter->has_master = true;

@@ -25,14 +25,14 @@ typedef struct piece {
 
 typedef struct round {
     const mu_reading *reading;
-    char *buffers; /* one piece per lane, for what must be converted; NULL if nothing must */
+    char *buffers; /* one piece per worker, for what must be converted; NULL if nothing must */
     piece pieces[ROUND];
     size_t count;
 } round;
 
 /* ---- one piece ---- */
 
-static muonium_status fetch(const round *r, piece *p, unsigned lane)
+static muonium_status fetch(const round *r, piece *p, unsigned worker)
 {
     mu_incoming_array *array = p->array;
     size_t element = muonium_dtype_size(array->dtype);
@@ -54,7 +54,7 @@ static muonium_status fetch(const round *r, piece *p, unsigned lane)
     size_t own = muonium_dtype_size(array->array.dtype);
     mu_populate((char *)array->values + p->first * own, p->count * own);
     char *to = plain ? (char *)array->values + p->first * element
-                     : r->buffers + (size_t)lane * MU_STATE_PIECE;
+                     : r->buffers + (size_t)worker * MU_STATE_PIECE;
     muonium_status status = muonium_reader_read(r->reading->reader, array->entry,
                                                 p->first * element, to, p->count * element);
     if (status == MUONIUM_OK && r->reading->checksums) {
@@ -66,11 +66,11 @@ static muonium_status fetch(const round *r, piece *p, unsigned lane)
     return status;
 }
 
-static void run_piece(void *context, size_t index, unsigned lane)
+static void run_piece(void *context, size_t index, unsigned worker)
 {
     const round *r = context;
     piece *p = &((round *)context)->pieces[index];
-    p->status = fetch(r, p, lane);
+    p->status = fetch(r, p, worker);
     if (p->status == MUONIUM_OK) {
         p->sound = mu_incoming_is_sound(p->array, p->first, p->count);
     } else {
@@ -123,11 +123,11 @@ static void tell_progress(const mu_reading *reading, uint64_t done, uint64_t tot
     }
 }
 
-static muonium_status run_round(round *r, unsigned lanes, uint64_t total, progress *so_far)
+static muonium_status run_round(round *r, unsigned workers, uint64_t total, progress *so_far)
 {
     muonium_status status = MUONIUM_OK;
     tell_progress(r->reading, so_far->done, total);
-    mu_pool_run(run_piece, r, r->count, lanes);
+    mu_pool_run(run_piece, r, r->count, workers);
     for (size_t i = 0; status == MUONIUM_OK && i < r->count; i++) {
         status = take_piece(r, &r->pieces[i], so_far);
     }
@@ -135,7 +135,7 @@ static muonium_status run_round(round *r, unsigned lanes, uint64_t total, progre
     return status;
 }
 
-static muonium_status run_all(mu_incoming *incoming, round *r, unsigned lanes, uint64_t total)
+static muonium_status run_all(mu_incoming *incoming, round *r, unsigned workers, uint64_t total)
 {
     progress so_far = {0};
     muonium_status status = MUONIUM_OK;
@@ -148,12 +148,12 @@ static muonium_status run_all(mu_incoming *incoming, round *r, unsigned lanes, u
             r->pieces[r->count++] =
                 (piece){.array = array, .first = first, .count = left < most ? left : most};
             if (r->count == ROUND) {
-                status = run_round(r, lanes, total, &so_far);
+                status = run_round(r, workers, total, &so_far);
             }
         }
     }
     if (status == MUONIUM_OK && r->count > 0) {
-        status = run_round(r, lanes, total, &so_far);
+        status = run_round(r, workers, total, &so_far);
     }
     if (status == MUONIUM_OK) {
         tell_progress(r->reading, total, total);
@@ -176,15 +176,15 @@ muonium_status mu_incoming_read(mu_incoming *incoming, const mu_reading *reading
     }
     bool alone =
         total < WORTH_THREADS || (reading->reader && !mu_reader_is_concurrent(reading->reader));
-    unsigned lanes = alone ? 1 : mu_pool_lanes();
+    unsigned workers = alone ? 1 : mu_pool_workers();
     round *r = mu_alloc_zeroed(sizeof *r);
-    char *buffers = converts ? mu_alloc((size_t)lanes * MU_STATE_PIECE) : NULL;
+    char *buffers = converts ? mu_alloc((size_t)workers * MU_STATE_PIECE) : NULL;
     if (!r || (converts && !buffers)) {
         status = mu_state_no_memory();
     } else {
         r->reading = reading;
         r->buffers = buffers;
-        status = run_all(incoming, r, lanes, total);
+        status = run_all(incoming, r, workers, total);
     }
     mu_free(r);
     mu_free(buffers);

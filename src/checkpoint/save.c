@@ -49,11 +49,11 @@ static mu_state_values values_of(const struct saved_array *saved, size_t first, 
 }
 
 /* In pieces, which are still in cache when they are checked. */
-static void checksum_array(void *context, size_t index, unsigned lane)
+static void checksum_array(void *context, size_t index, unsigned worker)
 {
     struct saved_array *saved = &((saving *)context)->arrays[index];
     size_t bytes = muonium_dtype_size(saved->array.dtype), most = MU_STATE_PIECE / bytes;
-    (void)lane;
+    (void)worker;
     saved->sound = true;
     for (size_t first = 0; first < saved->array.elements; first += most) {
         size_t left = saved->array.elements - first;
@@ -96,7 +96,7 @@ static muonium_status list_arrays(saving *s)
         }
     }
     if (!s->source) {
-        mu_pool_run(checksum_array, s, s->count, mu_pool_lanes());
+        mu_pool_run(checksum_array, s, s->count, mu_pool_workers());
         return check_arrays(s);
     }
     muonium_status status = MUONIUM_OK;

@@ -61,7 +61,7 @@ static void begin_with_x(const application *a, const mu_block *place, size_t fir
     scale_place(a, place, a->before);
 }
 
-static void strip_task(void *context, size_t index, unsigned lane)
+static void strip_task(void *context, size_t index, unsigned worker)
 {
     const application *a = context;
     const mu_product *p = &a->p;
@@ -73,7 +73,7 @@ static void strip_task(void *context, size_t index, unsigned lane)
         return;
     }
     end = mu_min_size(first + STRIP, end);
-    mu_product own = mu_take_strip(p, !a->tall, first, end, x->packed + lane * a->strip_bytes);
+    mu_product own = mu_take_strip(p, !a->tall, first, end, x->packed + worker * a->strip_bytes);
     mu_block place = place_of(a, first, end);
     if (a->before != 0) {
         begin_with_x(a, &place, first);
@@ -141,7 +141,7 @@ void mu_apply(const mu_matmul *with, size_t m, size_t n, const mu_operand *a, co
     const mu_lanes *left = tall ? &streamed : &fixed, *right = tall ? &fixed : &streamed;
     bool plain_left = tall ? plain_x : plain_a, plain_right = tall ? plain_a : plain_x;
     size_t rows = tall ? n : m, cols = tall ? m : n, ldc = tall ? col_stride : row_stride;
-    if (plain_x && with->lanes == 1 && rows % mr == 0 && cols % kernel->grain == 0 &&
+    if (plain_x && with->workers == 1 && rows % mr == 0 && cols % kernel->grain == 0 &&
         m <= kernel->kc && before == 0 && after == 1) {
         multiply_small(kernel, rows, cols, m, left, right, y, ldc);
         return;
@@ -162,18 +162,18 @@ void mu_apply(const mu_matmul *with, size_t m, size_t n, const mu_operand *a, co
     strips->packed = whole->packed + mu_packed_bytes(p, m, whole->width, p->block_count);
     all.strip_bytes = mu_packed_bytes(p, STRIP, strips->width, p->block_count);
     /* As much for each thread, and whole panels but for the last of its share. */
-    all.shares = mu_min_size(mu_pool_lanes(), with->lanes);
+    all.shares = mu_min_size(mu_pool_workers(), with->workers);
     all.share = mu_round_up(mu_ceil_div(n, all.shares), unit);
-    mu_pack_side(p, whole, with->lanes);
-    mu_pool_run(strip_task, &all, all.shares * mu_ceil_div(all.share, STRIP), with->lanes);
+    mu_pack_side(p, whole, with->workers);
+    mu_pool_run(strip_task, &all, all.shares * mu_ceil_div(all.share, STRIP), with->workers);
 }
 
-size_t mu_apply_scratch(const mu_kernel *kernel, size_t m, unsigned lanes)
+size_t mu_apply_scratch(const mu_kernel *kernel, size_t m, unsigned workers)
 {
     mu_product p = mu_product_of(kernel, m);
     size_t blocks = mu_ceil_div(m, p.kc);
     /* A on either side: whole panels of one may be more lanes than those of the other. */
     size_t left = mu_packed_bytes(&p, m, kernel->mr, blocks);
     size_t right = mu_packed_bytes(&p, m, kernel->nr, blocks);
-    return (left > right ? left : right) + lanes * mu_packed_bytes(&p, STRIP, 1, blocks);
+    return (left > right ? left : right) + workers * mu_packed_bytes(&p, STRIP, 1, blocks);
 }

@@ -41,13 +41,14 @@ size_t mu_leading(const mu_kernel *kernel, size_t n);
 MU_SHARED size_t mu_block_columns(const mu_kernel *kernel, size_t k);
 
 /* Bytes of scratch that each product of this shape (m x n, m x m) needs on up to
- * `lanes` threads; false if that does not fit into a size_t. */
-bool mu_matmul_scratch(const mu_kernel *kernel, size_t m, size_t n, unsigned lanes, size_t *bytes);
+ * `workers` threads; false if that does not fit into a size_t. */
+bool mu_matmul_scratch(const mu_kernel *kernel, size_t m, size_t n, unsigned workers,
+                       size_t *bytes);
 
 typedef struct mu_matmul {
     const mu_kernel *kernel;
-    unsigned lanes; /* threads to use at most */
-    void *scratch;  /* aligned to MU_ALIGNMENT */
+    unsigned workers; /* threads to use at most */
+    void *scratch;    /* aligned to MU_ALIGNMENT */
     /* Scales and shifts are applied to products instead of operands, and there is no N. Where
      * matrices hold values of a half type, products of which are exact, every kernel then makes
      * the same bits; one that multiplies such values must be used so. symmul then takes matrices

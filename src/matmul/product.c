@@ -111,11 +111,11 @@ typedef struct packing {
     size_t first; /* group of lanes */
 } packing;
 
-static void pack_group(void *context, size_t index, unsigned lane)
+static void pack_group(void *context, size_t index, unsigned worker)
 {
     const packing *all = context;
     size_t group = mu_group_of(all->p->kernel), from = (all->first + index) * group;
-    (void)lane;
+    (void)worker;
     pack_lanes(all->p, all->s, from < all->s->plain ? all->s->plain : from,
                mu_min_size(from + group, all->s->lanes));
 }
@@ -218,7 +218,7 @@ void mu_multiply_block(const mu_product *p, size_t block, size_t i0, size_t rows
 
 /* ---- sizes ---- */
 
-bool mu_matmul_scratch(const mu_kernel *kernel, size_t m, size_t n, unsigned lanes, size_t *bytes)
+bool mu_matmul_scratch(const mu_kernel *kernel, size_t m, size_t n, unsigned workers, size_t *bytes)
 {
     if (mu_blas_selected()) {
         return mu_blas_scratch(kernel, m, n, bytes);
@@ -226,12 +226,12 @@ bool mu_matmul_scratch(const mu_kernel *kernel, size_t m, size_t n, unsigned lan
     /* Far more than any product can need; then nothing below can overflow. */
     size_t rows, wide, limit;
     if (!mu_add(m, MU_BLOCK, &rows) || !mu_add(m > n ? m : n, MU_BLOCK, &wide) ||
-        !mu_mul(rows, wide, &limit) || !mu_mul(limit, 8 * (sizeof(double) + lanes), &limit)) {
+        !mu_mul(rows, wide, &limit) || !mu_mul(limit, 8 * (sizeof(double) + workers), &limit)) {
         return false;
     }
-    size_t gram = mu_triangle_scratch(kernel, m, n, lanes);
-    size_t symmul = mu_triangle_scratch(kernel, m, m, lanes);
-    size_t apply = mu_apply_scratch(kernel, m, lanes);
+    size_t gram = mu_triangle_scratch(kernel, m, n, workers);
+    size_t symmul = mu_triangle_scratch(kernel, m, m, workers);
+    size_t apply = mu_apply_scratch(kernel, m, workers);
     *bytes = gram > symmul ? gram : symmul;
     *bytes = apply > *bytes ? apply : *bytes;
     return true;

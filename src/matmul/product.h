@@ -88,7 +88,7 @@ void mu_multiply_block(const mu_product *p, size_t block, size_t i0, size_t rows
 
 /* Bytes of scratch that a symmetric product with sums of length k needs, and apply; the
  * sizes being such that nothing overflows. */
-size_t mu_triangle_scratch(const mu_kernel *kernel, size_t m, size_t k, unsigned lanes);
-size_t mu_apply_scratch(const mu_kernel *kernel, size_t m, unsigned lanes);
+size_t mu_triangle_scratch(const mu_kernel *kernel, size_t m, size_t k, unsigned workers);
+size_t mu_apply_scratch(const mu_kernel *kernel, size_t m, unsigned workers);
 
 #endif

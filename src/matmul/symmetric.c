@@ -66,7 +66,7 @@ static strip strip_at(const triangle *t, size_t index)
 }
 
 /* Part of a strip. The long strips come first, so that the short ones even out the threads. */
-static void strip_task(void *context, size_t index, unsigned lane)
+static void strip_task(void *context, size_t index, unsigned worker)
 {
     const triangle *t = context;
     const mu_product *p = &t->p;
@@ -79,7 +79,7 @@ static void strip_task(void *context, size_t index, unsigned lane)
     }
     size_t begin = index * at.squares / tasks, end = (index + 1) * at.squares / tasks;
     size_t j0 = at.first, cols = mu_min_size(at.side, p->b.lanes - j0);
-    mu_product own = mu_take_strip(p, true, j0, j0 + cols, p->b.packed + lane * t->strip_bytes);
+    mu_product own = mu_take_strip(p, true, j0, j0 + cols, p->b.packed + worker * t->strip_bytes);
     size_t blocks = p->first_block + p->block_count;
     for (size_t row = begin; row < end; row++) {
         size_t i0 = j0 + row * at.side, rows = mu_min_size(at.side, p->a.lanes - i0);
@@ -113,7 +113,7 @@ static size_t blocks_within(const mu_product *p, size_t lanes, size_t width, siz
 }
 
 /* Enough for a left operand that is packed whole, and so for the last lanes of a plain one. */
-size_t mu_triangle_scratch(const mu_kernel *kernel, size_t m, size_t k, unsigned lanes)
+size_t mu_triangle_scratch(const mu_kernel *kernel, size_t m, size_t k, unsigned workers)
 {
     mu_product p = mu_product_of(kernel, k);
     size_t mr = kernel->mr, nr = kernel->nr, blocks = mu_ceil_div(k, p.kc), most = 0;
@@ -124,7 +124,7 @@ size_t mu_triangle_scratch(const mu_kernel *kernel, size_t m, size_t k, unsigned
         size_t bytes = mu_packed_bytes(&p, square, nr, right);
         most = bytes > most ? bytes : most;
     }
-    return mu_packed_bytes(&p, m, mr, left) + lanes * most;
+    return mu_packed_bytes(&p, m, mr, left) + workers * most;
 }
 
 /* Plain operands are read where they lie, but for last lanes that tiles would read beyond. */
@@ -132,14 +132,15 @@ static void multiply(const mu_matmul *with, size_t m, size_t k, const mu_lanes *
                      const mu_lanes *b, void *c, size_t ldc, const mu_epilogue *finish, bool last)
 {
     const mu_kernel *kernel = with->kernel;
-    size_t mr = kernel->mr, nr = kernel->nr, lanes = mu_min_size(mu_pool_lanes(), with->lanes);
+    size_t mr = kernel->mr, nr = kernel->nr,
+           workers = mu_min_size(mu_pool_workers(), with->workers);
     bool a_plain = mu_is_plain(kernel, a) && a->step_stride == 1;
     bool b_plain = m <= kernel->plain_right && mu_is_plain(kernel, b) && b->lane_stride == 1;
     triangle t = {.p = mu_product_of(kernel, k),
                   .finish = *finish,
                   .last = last,
-                  .square = square_of(kernel, m, lanes),
-                  .narrow = square_of(kernel, m, lanes)};
+                  .square = square_of(kernel, m, workers),
+                  .narrow = square_of(kernel, m, workers)};
     mu_product *p = &t.p;
     p->a = (mu_side){*a, m, mr, kernel->pack_a, with->scratch, a_plain ? m / mr * mr : 0};
     p->b = (mu_side){*b, m, nr, kernel->pack_b, NULL, b_plain ? mu_plain_columns(kernel, m) : 0};
@@ -152,7 +153,7 @@ static void multiply(const mu_matmul *with, size_t m, size_t k, const mu_lanes *
     p->b.packed = p->a.packed + mu_packed_bytes(p, left, mr, at_once);
     t.strip_bytes = mu_packed_bytes(p, t.square, nr, at_once);
     size_t squares = 0, tasks = 0;
-    if (m > MU_SMALL && lanes > 1) {
+    if (m > MU_SMALL && workers > 1) {
         t.wide = (m - NARROW_COLUMNS) / t.square;
         t.narrow = mu_group_of(kernel);
     }
@@ -161,14 +162,14 @@ static void multiply(const mu_matmul *with, size_t m, size_t k, const mu_lanes *
         squares += strip_at(&t, i).squares;
     }
     /* Parts of a strip pack the same columns again: no more of them than keep threads busy. */
-    t.most = p->b.plain < m ? mu_ceil_div(squares, 2 * lanes) : 1;
+    t.most = p->b.plain < m ? mu_ceil_div(squares, 2 * workers) : 1;
     for (size_t i = 0; i < t.strips; i++) {
         tasks += mu_ceil_div(strip_at(&t, i).squares, t.most);
     }
     for (; p->first_block < blocks; p->first_block += p->block_count) {
         p->block_count = mu_min_size(blocks - p->first_block, at_once);
-        mu_pack_side(p, &p->a, with->lanes);
-        mu_pool_run(strip_task, &t, tasks, with->lanes);
+        mu_pack_side(p, &p->a, with->workers);
+        mu_pool_run(strip_task, &t, tasks, with->workers);
     }
 }
 

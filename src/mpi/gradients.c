@@ -36,11 +36,11 @@ static void pack_slab(const muonium_mpi *d, size_t round, int owner, char *to)
     }
 }
 
-static void pack_task(void *context, size_t index, unsigned lane)
+static void pack_task(void *context, size_t index, unsigned worker)
 {
     const muonium_mpi *d = context;
     const mu_window *w = &d->windows[d->next_round % MU_WINDOWS];
-    (void)lane;
+    (void)worker;
     pack_slab(d, d->next_round, (int)index, w->send + w->send_at[index]);
 }
 
@@ -58,7 +58,7 @@ static muonium_status start_round(muonium_mpi *d)
         w->receive_at[r] = (int)((size_t)r * mine);
         sent += to - from;
     }
-    mu_pool_run(pack_task, d, (size_t)d->ranks, mu_pool_lanes());
+    mu_pool_run(pack_task, d, (size_t)d->ranks, mu_pool_workers());
     w->round = d->next_round++;
     w->busy = true;
     return mu_mpi_ok(d,
@@ -108,11 +108,11 @@ typedef struct summing {
     mu_run run;
 } summing;
 
-static void sum_task(void *context, size_t index, unsigned lane)
+static void sum_task(void *context, size_t index, unsigned worker)
 {
     const summing *s = context;
     const muonium_mpi *d = s->d;
-    (void)lane;
+    (void)worker;
     size_t own = own_index(d, s->run.index), done = index * STRETCH;
     size_t count = s->run.count - done < STRETCH ? s->run.count - done : STRETCH;
     const uint8_t *present = d->present + own * (size_t)d->ranks;
@@ -143,7 +143,7 @@ static void sum_round(const muonium_mpi *d, const mu_window *w)
             memcpy(&word, w->receive + w->receive_at[r] + s.run.word, sizeof word);
             d->present[own_index(d, s.run.index) * (size_t)d->ranks + (size_t)r] = word != 0;
         }
-        mu_pool_run(sum_task, &s, (s.run.count + STRETCH - 1) / STRETCH, mu_pool_lanes());
+        mu_pool_run(sum_task, &s, (s.run.count + STRETCH - 1) / STRETCH, mu_pool_workers());
     }
 }
 

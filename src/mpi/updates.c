@@ -96,10 +96,10 @@ typedef struct unpacking {
     const mu_window *w;
 } unpacking;
 
-static void unpack_task(void *context, size_t index, unsigned lane)
+static void unpack_task(void *context, size_t index, unsigned worker)
 {
     const unpacking *u = context;
-    (void)lane;
+    (void)worker;
     unpack_slab(u->d, u->w->round, (int)index, u->w->receive + u->w->receive_at[index]);
 }
 
@@ -117,7 +117,7 @@ muonium_status mu_return_updates(muonium_mpi *d)
         }
         if (status == MUONIUM_OK) {
             unpacking u = {d, w};
-            mu_pool_run(unpack_task, &u, (size_t)d->ranks, mu_pool_lanes());
+            mu_pool_run(unpack_task, &u, (size_t)d->ranks, mu_pool_workers());
         }
     }
     return status;

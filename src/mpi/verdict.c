@@ -17,18 +17,18 @@ static const char what[] = "agreeing on the gradients";
 /* Sixteen sums side by side, so that the processor can; added up in order. */
 static double squares_of(const float *x, size_t n)
 {
-    enum { LANES = 16 };
-    double sums[LANES] = {0}, total = 0;
-    size_t whole = n / LANES * LANES;
-    for (size_t i = 0; i < whole; i += LANES) {
-        for (size_t k = 0; k < LANES; k++) {
+    enum { SUMS = 16 };
+    double sums[SUMS] = {0}, total = 0;
+    size_t whole = n / SUMS * SUMS;
+    for (size_t i = 0; i < whole; i += SUMS) {
+        for (size_t k = 0; k < SUMS; k++) {
             sums[k] += (double)x[i + k] * (double)x[i + k];
         }
     }
     for (size_t i = whole; i < n; i++) {
         sums[i - whole] += (double)x[i] * (double)x[i];
     }
-    for (size_t k = 0; k < LANES; k++) {
+    for (size_t k = 0; k < SUMS; k++) {
         total += sums[k];
     }
     return total;
@@ -72,13 +72,13 @@ static void look_at_momentum(const muonium_mpi *d, size_t index, double total, m
     }
 }
 
-static void look(void *context, size_t index, unsigned lane)
+static void look(void *context, size_t index, unsigned worker)
 {
     const muonium_mpi *d = context;
     size_t part = d->own_parts[index];
     mu_finding *f = &d->found[d->found_at[part]];
     const float *sum = d->sums[index];
-    (void)lane;
+    (void)worker;
     *f = (mu_finding){.flags = 0};
     double *squares = &d->squares[d->squares_at[part]], total = 0;
     for (int r = 0; r < d->ranks; r++) {
@@ -248,11 +248,11 @@ typedef struct clipping {
     double factor;
 } clipping;
 
-static void clip(void *context, size_t index, unsigned lane)
+static void clip(void *context, size_t index, unsigned worker)
 {
     const clipping *c = context;
     size_t part = c->d->own_parts[index];
-    (void)lane;
+    (void)worker;
     if (c->d->active[c->d->plan->parts[part].piece.parameter]) {
         c->d->kernel->row_scale(c->d->sums[index], c->d->plan->parts[part].elements, c->factor);
     }
@@ -261,7 +261,7 @@ static void clip(void *context, size_t index, unsigned lane)
 muonium_status mu_reach_verdict(muonium_mpi *d)
 {
     double norm = 0;
-    mu_pool_run(look, d, d->own_count, mu_pool_lanes());
+    mu_pool_run(look, d, d->own_count, mu_pool_workers());
     muonium_status status = gather_findings(d);
     if (status == MUONIUM_OK) {
         status = compare_rates(d);
@@ -278,7 +278,7 @@ muonium_status mu_reach_verdict(muonium_mpi *d)
     d->norm = norm;
     if (norm > d->options.max_norm && d->options.max_norm > 0) {
         clipping c = {d, d->options.max_norm / norm};
-        mu_pool_run(clip, &c, d->own_count, mu_pool_lanes());
+        mu_pool_run(clip, &c, d->own_count, mu_pool_workers());
     }
     return MUONIUM_OK;
 }

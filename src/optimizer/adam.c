@@ -36,12 +36,12 @@ static mu_adam_step step_of(const mu_parameter *p)
     return step;
 }
 
-static void adam_chunk(void *context, size_t index, unsigned lane)
+static void adam_chunk(void *context, size_t index, unsigned worker)
 {
     const mu_schedule *schedule = context;
     const mu_chunk *chunk = &schedule->chunks[index];
     mu_parameter *p = chunk->parameter;
-    (void)lane;
+    (void)worker;
     if (p->muon || !schedule->active[p->number]) {
         return;
     }
@@ -67,5 +67,5 @@ static void adam_chunk(void *context, size_t index, unsigned lane)
 void mu_step_adam(muonium_optimizer *optimizer)
 {
     mu_schedule *schedule = optimizer->schedule;
-    mu_pool_run(adam_chunk, schedule, schedule->chunk_count, mu_pool_lanes());
+    mu_pool_run(adam_chunk, schedule, schedule->chunk_count, mu_pool_workers());
 }

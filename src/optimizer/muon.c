@@ -105,11 +105,11 @@ static size_t piece_limit(const batch *b, bool tall, size_t done)
     return tall || left > MU_PIECE ? MU_PIECE : left;
 }
 
-static void gather_rows(void *context, size_t index, unsigned lane)
+static void gather_rows(void *context, size_t index, unsigned worker)
 {
     const batch *b = context;
     const mu_schedule *schedule = b->schedule;
-    (void)lane;
+    (void)worker;
     size_t i = b->first + index / b->row_tasks, first = index % b->row_tasks * ROWS_PER_TASK;
     const mu_member *member = &schedule->batch[i];
     mu_parameter *p = member->parameter;
@@ -215,10 +215,10 @@ static void normalize_rows(const batch *b, size_t i, const mu_matrix_place *plac
     }
 }
 
-static void square_rows(void *context, size_t index, unsigned lane)
+static void square_rows(void *context, size_t index, unsigned worker)
 {
     const batch *b = context;
-    (void)lane;
+    (void)worker;
     size_t i = index / b->row_tasks, first = index % b->row_tasks * ROWS_PER_TASK;
     const mu_member *member = &b->schedule->batch[i];
     mu_matrix_place place = mu_matrix_at(&member->parameter->matrices, member->index);
@@ -228,11 +228,11 @@ static void square_rows(void *context, size_t index, unsigned lane)
     }
 }
 
-static void apply_rows(void *context, size_t index, unsigned lane)
+static void apply_rows(void *context, size_t index, unsigned worker)
 {
     const batch *b = context;
     const mu_schedule *schedule = b->schedule;
-    (void)lane;
+    (void)worker;
     size_t i = index / b->row_tasks, first = index % b->row_tasks * ROWS_PER_TASK;
     const mu_member *member = &schedule->batch[i];
     mu_parameter *p = member->parameter;
@@ -323,7 +323,7 @@ static void repeat(const batch *b, size_t i)
     batch one = *b;
     one.first = i;
     one.again = true;
-    mu_pool_run(gather_rows, &one, b->row_tasks, mu_pool_lanes());
+    mu_pool_run(gather_rows, &one, b->row_tasks, mu_pool_workers());
     mu_plan_run_carefully(b->of->plan, &schedule->oriented[i], &schedule->surveys[i], b->of->across,
                           schedule->workspace, &schedule->certificates[i]);
 }
@@ -332,8 +332,8 @@ static void run_batch(muonium_optimizer *optimizer, const mu_class *of, size_t c
 {
     mu_schedule *schedule = optimizer->schedule;
     batch b = {schedule, of, count, (of->longer + ROWS_PER_TASK - 1) / ROWS_PER_TASK, 0, false};
-    unsigned lanes = mu_pool_lanes();
-    mu_pool_run(gather_rows, &b, count * b.row_tasks, lanes);
+    unsigned workers = mu_pool_workers();
+    mu_pool_run(gather_rows, &b, count * b.row_tasks, workers);
     for (size_t i = 0; i < count; i++) {
         orient(&b, i);
     }
@@ -350,7 +350,7 @@ static void run_batch(muonium_optimizer *optimizer, const mu_class *of, size_t c
         }
     }
     if (of->group->options.normuon) {
-        mu_pool_run(square_rows, &b, count * b.row_tasks, lanes);
+        mu_pool_run(square_rows, &b, count * b.row_tasks, workers);
         for (size_t i = 0; i < count; i++) {
             const mu_member *member = &schedule->batch[i];
             const mu_matrices *matrices = &member->parameter->matrices;
@@ -362,7 +362,7 @@ static void run_batch(muonium_optimizer *optimizer, const mu_class *of, size_t c
             normalize_rows(&b, i, &place, member->parameter->normuon + at + place.first_row);
         }
     }
-    mu_pool_run(apply_rows, &b, count * b.row_tasks, lanes);
+    mu_pool_run(apply_rows, &b, count * b.row_tasks, workers);
     for (size_t i = 0; i < count; i++) {
         count_outcome(optimizer, &schedule->batch[i], &schedule->certificates[i]);
     }

@@ -223,7 +223,7 @@ static muonium_status plan_within(mu_class *c, size_t bound)
 /* The bound on all scratch memory, if a single matrix needs up to `need`. */
 static size_t bound_of(const muonium_optimizer *optimizer, const mu_schedule *schedule, size_t need)
 {
-    size_t bound, halves = schedule->lanes > 6 ? schedule->lanes : 6;
+    size_t bound, halves = schedule->workers > 6 ? schedule->workers : 6;
     if (optimizer->scratch_bytes > 0) {
         return mu_add(need, optimizer->scratch_bytes, &bound) ? bound : SIZE_MAX;
     }
@@ -303,7 +303,7 @@ static muonium_status fill(const muonium_optimizer *optimizer, mu_schedule *sche
 
 muonium_status mu_schedule_make(muonium_optimizer *optimizer)
 {
-    if (optimizer->schedule && optimizer->schedule->lanes == mu_pool_lanes()) {
+    if (optimizer->schedule && optimizer->schedule->workers == mu_pool_workers()) {
         return MUONIUM_OK;
     }
     muonium_status status = mu_need_state(optimizer, "step");
@@ -314,7 +314,7 @@ muonium_status mu_schedule_make(muonium_optimizer *optimizer)
     if (!made) {
         return mu_fail(MUONIUM_NO_MEMORY, "no memory for a schedule");
     }
-    made->lanes = mu_pool_lanes();
+    made->workers = mu_pool_workers();
     status = fill(optimizer, made);
     if (status != MUONIUM_OK) {
         mu_schedule_destroy(made);

@@ -45,7 +45,7 @@ typedef struct mu_place {
 struct mu_schedule {
     const mu_kernel *kernel;
     const mu_elementwise *elementwise;
-    unsigned lanes; /* threads that it was made for */
+    unsigned workers; /* threads that it was made for */
     mu_class *classes;
     size_t class_count;
     mu_member *members; /* of all classes */

@@ -55,12 +55,12 @@ mu_bad_value mu_examine(const mu_schedule *schedule, const mu_parameter *p, size
     return bad;
 }
 
-static void check_chunk(void *context, size_t index, unsigned lane)
+static void check_chunk(void *context, size_t index, unsigned worker)
 {
     mu_schedule *schedule = context;
     const mu_chunk *chunk = &schedule->chunks[index];
     const mu_parameter *p = chunk->parameter;
-    (void)lane;
+    (void)worker;
     schedule->unsound[index] = false;
     schedule->moderate[index] = true;
     if (!schedule->active[p->number] || mu_lets_infinities_through(p)) {
@@ -119,7 +119,7 @@ static muonium_status report_bad(const mu_schedule *schedule, const mu_parameter
 static muonium_status check_values(muonium_optimizer *optimizer)
 {
     mu_schedule *schedule = optimizer->schedule;
-    mu_pool_run(check_chunk, schedule, schedule->chunk_count, mu_pool_lanes());
+    mu_pool_run(check_chunk, schedule, schedule->chunk_count, mu_pool_workers());
     for (size_t i = 0; i < schedule->chunk_count; i++) {
         const mu_parameter *p = schedule->chunks[i].parameter;
         if (schedule->unsound[i] && p->group->options.nonfinite == MUONIUM_NONFINITE_ERROR) {

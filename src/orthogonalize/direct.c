@@ -103,12 +103,12 @@ typedef struct forming {
     void *to;
 } forming;
 
-static void form_rows(void *context, size_t index, unsigned lane)
+static void form_rows(void *context, size_t index, unsigned worker)
 {
     const forming *f = context;
     const muonium_plan *plan = f->p->it->plan;
     size_t row_bytes = plan->ldr * muonium_dtype_size(plan->kernel->type);
-    (void)lane;
+    (void)worker;
     for (size_t r = index * ROWS_PER_TASK; r < (index + 1) * ROWS_PER_TASK && r < plan->m; r++) {
         bool accumulate = false;
         for (int i = 1; i <= f->j; i++) {
@@ -146,7 +146,7 @@ static mu_operand factor(const program *p, const double *factors, int j, int sid
     if (is_dense(factors, j)) {
         forming f = {p, factors, j, factor_at(p, side)};
         mu_pool_run(form_rows, &f, (plan->m + ROWS_PER_TASK - 1) / ROWS_PER_TASK,
-                    p->it->with.lanes);
+                    p->it->with.workers);
         return mu_operand_of(plan->kernel, f.to, plan->ldr, 1, factors[0]);
     }
     mu_operand o = mu_operand_of(plan->kernel, product_at(p, j), plan->ldr, factors[j],

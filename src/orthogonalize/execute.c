@@ -101,7 +101,7 @@ static mu_oriented orient(const muonium_plan *plan, const muonium_view *view, si
     return matrix;
 }
 
-/* Hand out the workspace of one lane or team. */
+/* Hand out the workspace of one worker or team. */
 static mu_iteration begin(const muonium_plan *plan, mu_oriented in, mu_oriented out, char *memory,
                           unsigned threads)
 {
@@ -121,16 +121,16 @@ static mu_iteration begin(const muonium_plan *plan, mu_oriented in, mu_oriented 
     }
     it.row_sums = (double *)(void *)memory;
     memory += mu_round_up(2 * plan->m * sizeof(double), MU_ALIGNMENT);
-    it.with = (mu_matmul){.kernel = plan->kernel, .lanes = threads, .scratch = memory};
+    it.with = (mu_matmul){.kernel = plan->kernel, .workers = threads, .scratch = memory};
     return it;
 }
 
 /* Lines of X at home, rows or columns, into the output. */
-static void store_lines(void *context, size_t index, unsigned lane)
+static void store_lines(void *context, size_t index, unsigned worker)
 {
     const mu_iteration *it = context;
     mu_lines lines = mu_lines_of(it->plan, &it->home);
-    (void)lane;
+    (void)worker;
     mu_oriented out = it->out;
     if (lines.columns) {
         out.row_stride = it->out.col_stride;
@@ -146,7 +146,7 @@ static void store_lines(void *context, size_t index, unsigned lane)
 static void store(mu_iteration *it)
 {
     size_t lines = mu_lines_of(it->plan, &it->home).count;
-    mu_pool_run(store_lines, it, (lines + LINES_PER_TASK - 1) / LINES_PER_TASK, it->with.lanes);
+    mu_pool_run(store_lines, it, (lines + LINES_PER_TASK - 1) / LINES_PER_TASK, it->with.workers);
 }
 
 /* Fill the output with 0 or NaN. */
@@ -265,23 +265,23 @@ static void process(const execution *e, size_t b, char *memory, unsigned threads
     }
 }
 
-static void lane_task(void *context, size_t index, unsigned lane)
+static void worker_task(void *context, size_t index, unsigned worker)
 {
     const execution *e = context;
-    process(e, index, e->memory + lane * e->plan->lane_bytes, 1);
+    process(e, index, e->memory + worker * e->plan->worker_bytes, 1);
 }
 
-/* As many rounds as all lanes can share evenly go one matrix to a lane; what is left is
+/* As many rounds as all workers can share evenly go one matrix to a worker; what is left is
  * worked on by the team, one by one. */
 static void process_all(execution *e)
 {
     const muonium_plan *plan = e->plan;
-    size_t in_lanes = 0;
-    if (plan->lanes > 1) {
-        in_lanes = e->count - e->count % plan->lanes;
-        mu_pool_run(lane_task, e, in_lanes, plan->lanes);
+    size_t in_workers = 0;
+    if (plan->workers > 1) {
+        in_workers = e->count - e->count % plan->workers;
+        mu_pool_run(worker_task, e, in_workers, plan->workers);
     }
-    for (size_t b = in_lanes; b < e->count; b++) {
+    for (size_t b = in_workers; b < e->count; b++) {
         process(e, b, e->memory, plan->team);
     }
 }

@@ -45,14 +45,14 @@ static void load_shifted(const mu_iteration *it, const mu_block *from, int shift
 
 /* X may be at home already: every piece is read before it is written. Rows at home are converted
  * straight into their place. */
-static void take_rows(void *context, size_t index, unsigned lane)
+static void take_rows(void *context, size_t index, unsigned worker)
 {
     const taking *t = context;
     const mu_iteration *it = t->it;
     const muonium_plan *plan = it->plan;
     const mu_kernel *kernel = plan->kernel;
     mu_oriented x = mu_matrix_of(&it->x);
-    (void)lane;
+    (void)worker;
     double buffer[ROWS_PER_TASK * PIECE]; /* of the kernel's type */
     size_t first = index * ROWS_PER_TASK;
     size_t rows = plan->m - first < ROWS_PER_TASK ? plan->m - first : ROWS_PER_TASK;
@@ -90,7 +90,7 @@ static void take_by(taking t)
 {
     mu_iteration *it = t.it;
     size_t tasks = (it->plan->m + ROWS_PER_TASK - 1) / ROWS_PER_TASK;
-    mu_pool_run(take_rows, &t, tasks, it->with.lanes);
+    mu_pool_run(take_rows, &t, tasks, it->with.workers);
     it->x = mu_operand_at(&it->home);
 }
 

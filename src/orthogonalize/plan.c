@@ -127,18 +127,19 @@ static bool bytes_for(const muonium_plan *plan, unsigned threads, size_t *bytes)
 
 static muonium_status size_workspace(muonium_plan *plan)
 {
-    size_t batch = plan->shape.batch, lanes_bytes, surveys;
-    plan->team = mu_pool_lanes();
-    plan->lanes = 1;
+    size_t batch = plan->shape.batch, workers_bytes, surveys;
+    plan->team = mu_pool_workers();
+    plan->workers = 1;
     if (plan->m * plan->n <= SMALL_MATRIX) {
-        plan->lanes = batch < plan->team ? (unsigned)batch : plan->team;
+        plan->workers = batch < plan->team ? (unsigned)batch : plan->team;
     }
-    if (!bytes_for(plan, plan->team, &plan->team_bytes) || !bytes_for(plan, 1, &plan->lane_bytes) ||
-        !mu_mul(plan->lane_bytes = mu_round_up(plan->lane_bytes, MU_ALIGNMENT), plan->lanes,
-                &lanes_bytes) ||
+    if (!bytes_for(plan, plan->team, &plan->team_bytes) ||
+        !bytes_for(plan, 1, &plan->worker_bytes) ||
+        !mu_mul(plan->worker_bytes = mu_round_up(plan->worker_bytes, MU_ALIGNMENT), plan->workers,
+                &workers_bytes) ||
         !mu_mul(batch, sizeof(mu_survey), &surveys) ||
         !mu_add(mu_round_up(surveys, MU_ALIGNMENT),
-                lanes_bytes > plan->team_bytes ? lanes_bytes : plan->team_bytes,
+                workers_bytes > plan->team_bytes ? workers_bytes : plan->team_bytes,
                 &plan->workspace_bytes) ||
         plan->workspace_bytes > PTRDIFF_MAX) {
         return mu_fail(MUONIUM_INVALID,

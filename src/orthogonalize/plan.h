@@ -67,9 +67,9 @@ struct muonium_plan {
     size_t ldx, ldr;   /* rows of our own m x n and m x m matrices */
     int squares;       /* m x m matrices in the workspace */
     unsigned team;     /* threads that share a matrix */
-    unsigned lanes;    /* matrices at a time, one thread each; 1: the team takes one by one */
-    size_t team_bytes; /* workspace for the team, and for one lane */
-    size_t lane_bytes;
+    unsigned workers;  /* matrices at a time, one thread each; 1: the team takes one by one */
+    size_t team_bytes; /* workspace for the team, and for one worker */
+    size_t worker_bytes;
     size_t workspace_bytes;
 };
 

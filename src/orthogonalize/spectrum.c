@@ -42,13 +42,13 @@ static mu_block vector_of(const mu_iteration *it, void *data, muonium_dtype dtyp
 }
 
 /* product += R v, some columns of R, which is symmetric: row i times v[i]. */
-static void multiply_columns(void *context, size_t index, unsigned lane)
+static void multiply_columns(void *context, size_t index, unsigned worker)
 {
     const multiplication *of = context;
     const muonium_plan *plan = of->it->plan;
     size_t bytes = muonium_dtype_size(plan->kernel->type), first = index * COLUMNS_PER_TASK;
     size_t left = plan->m - first, cols = left < COLUMNS_PER_TASK ? left : COLUMNS_PER_TASK;
-    (void)lane;
+    (void)worker;
     for (size_t i = 0; i < plan->m; i++) {
         const char *row = (const char *)of->it->square[0] + (i * plan->ldr + first) * bytes;
         plan->kernel->row_add(of->product + first * bytes, row, cols, of->v[i], true);
@@ -64,7 +64,7 @@ static void multiply(const mu_iteration *it, const double *v, void *product, dou
     plan->wide->store(v, plan->m, &rounded);
     plan->kernel->row_scale(product, plan->m, -1);
     mu_pool_run(multiply_columns, &of, (plan->m + COLUMNS_PER_TASK - 1) / COLUMNS_PER_TASK,
-                it->with.lanes);
+                it->with.workers);
     plan->wide->load(&rounded, w, plan->m);
 }
 

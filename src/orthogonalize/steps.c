@@ -27,10 +27,10 @@ static void *row_at(const row_pass *pass, const char *matrix, size_t i)
     return (char *)(uintptr_t)matrix + i * pass->ld * bytes;
 }
 
-static void visit_rows(void *context, size_t index, unsigned lane)
+static void visit_rows(void *context, size_t index, unsigned worker)
 {
     const row_pass *pass = context;
-    (void)lane;
+    (void)worker;
     size_t end = (index + 1) * ROWS_PER_TASK;
     for (size_t i = index * ROWS_PER_TASK; i < end && i < pass->rows; i++) {
         pass->visit(pass, i);
@@ -40,7 +40,7 @@ static void visit_rows(void *context, size_t index, unsigned lane)
 static void run_pass(const row_pass *pass)
 {
     mu_pool_run(visit_rows, (void *)(uintptr_t)pass,
-                (pass->rows + ROWS_PER_TASK - 1) / ROWS_PER_TASK, pass->it->with.lanes);
+                (pass->rows + ROWS_PER_TASK - 1) / ROWS_PER_TASK, pass->it->with.workers);
 }
 
 static void scale_row(const row_pass *pass, size_t i)
@@ -274,7 +274,7 @@ typedef struct summation {
 } summation;
 
 /* X = round(round(factor * X) + round(product)) */
-static void sum_rows(void *context, size_t index, unsigned lane)
+static void sum_rows(void *context, size_t index, unsigned worker)
 {
     enum { PIECE = 128 };
     const summation *s = context;
@@ -284,7 +284,7 @@ static void sum_rows(void *context, size_t index, unsigned lane)
     size_t bytes = muonium_dtype_size(kernel->type), row = index * SUMMED_ROWS;
     size_t rows = plan->m - row < SUMMED_ROWS ? plan->m - row : SUMMED_ROWS;
     double buffer[SUMMED_ROWS * PIECE]; /* of the kernel's type */
-    (void)lane;
+    (void)worker;
     for (size_t j = 0; j < s->cols; j += PIECE) {
         size_t cols = s->cols - j < PIECE ? s->cols - j : PIECE;
         mu_block place = mu_block_at(&s->it->home, row, s->first + j, rows, cols);
@@ -316,7 +316,7 @@ static void advance_rounded(mu_iteration *it, const mu_operand *q)
         mu_operand x = it->x;
         x.data = mu_block_at(&it->home, 0, s.first, plan->m, s.cols).data;
         mu_apply(&it->with, plan->m, s.cols, &z, &x, s.product, plan->ldr, 1);
-        mu_pool_run(sum_rows, &s, (plan->m + SUMMED_ROWS - 1) / SUMMED_ROWS, it->with.lanes);
+        mu_pool_run(sum_rows, &s, (plan->m + SUMMED_ROWS - 1) / SUMMED_ROWS, it->with.workers);
     }
     it->x = mu_operand_at(&it->home);
     it->delivered = it->home.data == it->out.data;

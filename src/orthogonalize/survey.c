@@ -21,13 +21,13 @@ typedef struct survey_pass {
     double scale;
 } survey_pass;
 
-static void survey_rows(void *context, size_t index, unsigned lane)
+static void survey_rows(void *context, size_t index, unsigned worker)
 {
     const survey_pass *pass = context;
     const mu_iteration *it = pass->it;
     const mu_oriented *in = &pass->matrix;
     const mu_kernel *kernel = pass->kernel;
-    (void)lane;
+    (void)worker;
     size_t bytes = muonium_dtype_size(in->dtype);
     size_t m = it->plan->m, n = it->plan->n;
     size_t first = index * ROWS, rows = m - first < ROWS ? m - first : ROWS;
@@ -63,7 +63,7 @@ static double survey_pass_over(const mu_iteration *it, const mu_kernel *kernel, 
 {
     size_t m = it->plan->m;
     survey_pass pass = {it, it->in, kernel, scale};
-    mu_pool_run(survey_rows, &pass, (m + ROWS - 1) / ROWS, it->with.lanes);
+    mu_pool_run(survey_rows, &pass, (m + ROWS - 1) / ROWS, it->with.workers);
     double sum = 0, spoiled = 0;
     *largest = 0;
     for (size_t i = 0; i < m; i++) {
@@ -106,6 +106,6 @@ mu_survey mu_survey_matrix(const mu_iteration *it)
 void mu_square_rows(mu_iteration *it)
 {
     survey_pass pass = {it, mu_matrix_of(&it->x), it->plan->kernel, 1};
-    mu_pool_run(survey_rows, &pass, (it->plan->m + ROWS - 1) / ROWS, it->with.lanes);
+    mu_pool_run(survey_rows, &pass, (it->plan->m + ROWS - 1) / ROWS, it->with.workers);
     mu_add_row_sums(it);
 }
