@@ -1,5 +1,5 @@
 /*
- * direct.c: finding the way about in the programs of the direct form.
+ * direct.c: access to the programs of the direct form.
  */
 #include "coefficients/direct.h"
 
@@ -24,7 +24,7 @@ const char *muonium_direct_set_name(int index)
     return set ? set->name : NULL;
 }
 
-/* Before a_j lie a_i and b_i, i + 1 numbers each, of all i below j. */
+/* a_j comes after a_i and b_i of all i < j, i + 1 numbers each. */
 const double *mu_direct_left(const mu_direct_set *set, int j)
 {
     return set->coefficients + (j - 1) * (j + 2);
