@@ -183,7 +183,7 @@ typedef bool optimal_polynomial(double width, optimum *best);
 /* The row for the interval `values`, which becomes the interval after it. False if no row is
  * found. */
 static bool next_row(optimal_polynomial *optimal, interval *values, double safety, double cushion,
-                       double row[3])
+                     double row[3])
 {
     /* cushion * upper - lower, from differences that do not cancel. */
     const double excess = values->width - (1.0 - cushion) * values->upper;
@@ -259,10 +259,11 @@ static muonium_status generate(optimal_polynomial *optimal, int steps, double lo
         /* The last iteration needs no margin. */
         const double margin = t + 1 < steps ? safety : 0.0;
         if (!next_row(optimal, &values, margin, cushion, rows[t])) {
-            return mu_fail(MUONIUM_NOT_CONVERGED,
-                           "no optimal polynomial found for iteration %d of %d (lower %.15g, safety "
-                           "%.15g, cushion %.15g): use fewer steps or a smaller safety",
-                           t + 1, steps, lower, safety, cushion);
+            return mu_fail(
+                MUONIUM_NOT_CONVERGED,
+                "no optimal polynomial found for iteration %d of %d (lower %.15g, safety "
+                "%.15g, cushion %.15g): use fewer steps or a smaller safety",
+                t + 1, steps, lower, safety, cushion);
         }
     }
     memcpy(table, rows, (size_t)steps * sizeof rows[0]);

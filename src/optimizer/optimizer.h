@@ -19,9 +19,9 @@
 #include <stdatomic.h>
 
 #include "base/base.h"
-#include "matmul/kernel.h"
-#include "optimizer/elementwise.h"
 #include "orthogonalize/across.h"
+#include "vector/elementwise.h"
+#include "vector/rows.h"
 
 /* ---- options.c ---- */
 

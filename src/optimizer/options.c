@@ -450,7 +450,7 @@ static muonium_status check_coefficients(const muonium_options *o)
                        "form is direct: its polynomials are those of direct_set, and "
                        "generated_rows would be ignored; set it to 0, or choose another form");
     }
-    return status == MUONIUM_OK ? mu_check_direct(&plan_options) : status;
+    return status == MUONIUM_OK ? mu_check_methods(&plan_options) : status;
 }
 
 static muonium_status check_patterns(const muonium_options *o)

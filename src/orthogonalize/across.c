@@ -42,7 +42,7 @@ static void unpack(const mu_run *run, const char *from)
         memcpy((char *)run->square[0] + i * plan->ldr * width, from, bytes);
         from += bytes;
     }
-    plan->kernel->mirror(run->square[0], (ptrdiff_t)plan->ldr, 0, plan->m, 0, plan->m);
+    plan->rows->mirror(run->square[0], (ptrdiff_t)plan->ldr, 0, plan->m, 0, plan->m);
 }
 
 static void gram_across(mu_run *run)
@@ -79,6 +79,6 @@ void mu_add_row_sums(mu_run *run)
 {
     if (run->across) {
         run->across->combine(run->across->context, MU_ACROSS_SUM, MUONIUM_F64, run->row_sums, 1,
-                            run->plan->m, run->row_sums);
+                             run->plan->m, run->row_sums);
     }
 }

@@ -38,7 +38,8 @@ static bool is_dense_factor(const double *factors, int j)
 static bool is_dense_set(const mu_direct_set *set)
 {
     for (int j = 1; j <= set->products; j++) {
-        if (is_dense_factor(mu_direct_left(set, j), j) || is_dense_factor(mu_direct_right(set, j), j)) {
+        if (is_dense_factor(mu_direct_left(set, j), j) ||
+            is_dense_factor(mu_direct_right(set, j), j)) {
             return true;
         }
     }
@@ -111,13 +112,14 @@ static void form_factor_rows(void *context, size_t index, unsigned worker)
     const muonium_plan *plan = f->p->run->plan;
     size_t row_bytes = plan->ldr * muonium_dtype_size(plan->kernel->type);
     (void)worker;
-    for (size_t r = index * MU_ROWS_PER_TASK; r < (index + 1) * MU_ROWS_PER_TASK && r < plan->m; r++) {
+    for (size_t r = index * MU_ROWS_PER_TASK; r < (index + 1) * MU_ROWS_PER_TASK && r < plan->m;
+         r++) {
         bool accumulate = false;
         for (int i = 1; i <= f->j; i++) {
             if (f->factors[i] != 0) {
                 const char *from = (const char *)product_at(f->p, i) + r * row_bytes;
                 plan->rows->add((char *)f->to + r * row_bytes, from, plan->m, f->factors[i],
-                                      accumulate);
+                                accumulate);
                 accumulate = true;
             }
         }

@@ -26,9 +26,10 @@ static muonium_status check_view(const char *name, const muonium_view *view, muo
                        (int)view->dtype);
     }
     if ((uintptr_t)view->data % bytes != 0) {
-        return mu_fail(MUONIUM_INVALID,
-                       "%s.data is %p: elements of %zu bytes need an address that is a multiple of that", name,
-                       view->data, bytes);
+        return mu_fail(
+            MUONIUM_INVALID,
+            "%s.data is %p: elements of %zu bytes need an address that is a multiple of that", name,
+            view->data, bytes);
     }
     const size_t counts[3] = {shape.batch, shape.rows, shape.cols};
     const ptrdiff_t strides[3] = {view->batch_stride, view->row_stride, view->col_stride};

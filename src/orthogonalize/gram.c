@@ -26,13 +26,13 @@ static double gram_total(const muonium_plan *plan, double square, double visit)
 static double gram_flops(const muonium_plan *plan)
 {
     return gram_total(plan, mu_symmul_flops(plan->m),
-                 mu_gram_flops(plan->m, plan->n) + mu_apply_flops(plan->m, plan->n));
+                      mu_gram_flops(plan->m, plan->n) + mu_apply_flops(plan->m, plan->n));
 }
 
 static double gram_moved(const muonium_plan *plan)
 {
     return gram_total(plan, mu_symmul_moved(plan->m),
-                 mu_gram_moved(plan->m, plan->n) + mu_apply_moved(plan->m, plan->n));
+                      mu_gram_moved(plan->m, plan->n) + mu_apply_moved(plan->m, plan->n));
 }
 
 static int gram_squares(const muonium_plan *plan)

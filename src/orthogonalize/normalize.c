@@ -66,8 +66,7 @@ static void divide_by(mu_run *run, const mu_survey *survey, double norm)
      * of a half type is never so close to a tie that f32 could miss its side
      * (tests/test_rounding.py tries all). */
     double divisor = divisor_of(plan, norm, survey->exponent);
-    double factor =
-        plan->kernel->type == MUONIUM_F32 ? (double)(float)(1 / divisor) : 1 / divisor;
+    double factor = plan->kernel->type == MUONIUM_F32 ? (double)(float)(1 / divisor) : 1 / divisor;
     run->certificate.divisor = ldexp(divisor, survey->exponent);
     run->x.scale *= factor;
     if (run->has_gram) {
@@ -143,9 +142,7 @@ static void divide_by_aol(mu_run *run, const mu_survey *survey, double frobenius
 
 static const mu_normalization normalizations[] = {
     [MUONIUM_NORM_FROBENIUS] = {"frobenius", .divide = divide_by_frobenius},
-    [MUONIUM_NORM_SCHATTEN] = {"schatten",
-                               .squares = 1,
-                               .optax_clamps = true,
+    [MUONIUM_NORM_SCHATTEN] = {"schatten", .squares = 1, .optax_clamps = true,
                                .divide = divide_by_schatten},
     [MUONIUM_NORM_AOL] = {"aol", .squares = 1, .optax_clamps = true, .divide = divide_by_aol},
     [MUONIUM_NORM_SPECTRAL] = {"spectral", .squares = 3, .divide = divide_by_spectral},
@@ -168,7 +165,8 @@ muonium_status mu_check_normalization(const muonium_plan_options *o)
                        (int)o->normalization);
     }
     /* The preset `aol` starts from a scaling that no other normalisation gives. */
-    if (!o->table && o->coefficients && strcmp(o->coefficients, "aol") == 0 && o->normalization != MUONIUM_NORM_AOL) {
+    if (!o->table && o->coefficients && strcmp(o->coefficients, "aol") == 0 &&
+        o->normalization != MUONIUM_NORM_AOL) {
         return mu_fail(MUONIUM_INVALID,
                        "coefficients \"aol\" with normalization %s (%d): they fit normalization "
                        "aol (%d) alone; change one of the two",

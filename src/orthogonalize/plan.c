@@ -248,8 +248,8 @@ static muonium_status fill_plan(muonium_plan *plan)
     if (plan->half) {
         plan->round = roundings[plan->form->rounds ? o->rounding : MUONIUM_ROUNDING_STORED];
     }
-    plan->squares = more_of(plan->form->squares(plan),
-                           more_of(plan->normalization->squares, MU_GUARD_SQUARES));
+    plan->squares =
+        more_of(plan->form->squares(plan), more_of(plan->normalization->squares, MU_GUARD_SQUARES));
     return size_workspace(plan);
 }
 

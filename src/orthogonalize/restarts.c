@@ -163,7 +163,7 @@ static void multiply_pairs(pairs *restrict a, const pairs *restrict b, double un
     for (int i = 0; i < OTHERS; i++) {
         double first = a->first[i] * b->first[i], second = a->second[i] * b->second[i];
         double join = larger_in_magnitude(a->first[i] * b->join[i] + a->join[i] * b->second[i],
-                             a->second[i] * b->join[i] + a->join[i] * b->first[i]);
+                                          a->second[i] * b->join[i] + a->join[i] * b->first[i]);
         a->join[i] = join + copysign(unit * fabs(larger_in_magnitude(first, second)), join);
         a->first[i] = first;
         a->second[i] = second;
@@ -171,11 +171,13 @@ static void multiply_pairs(pairs *restrict a, const pairs *restrict b, double un
 }
 
 /* h = a I + b R + c R^2 */
-static void polynomial_of_pairs(pairs *restrict h, const double abc[3], const pairs *restrict r, double unit)
+static void polynomial_of_pairs(pairs *restrict h, const double abc[3], const pairs *restrict r,
+                                double unit)
 {
     double a = abc[0], b = abc[1], c = abc[2];
     for (int i = 0; i < OTHERS; i++) {
-        double first = r->first[i], second = r->second[i], size = fabs(larger_in_magnitude(first, second));
+        double first = r->first[i], second = r->second[i],
+               size = fabs(larger_in_magnitude(first, second));
         double join = (b + c * (first + second)) * r->join[i];
         h->first[i] = a + first * (b + first * c);
         h->second[i] = a + second * (b + second * c);

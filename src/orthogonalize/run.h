@@ -18,8 +18,8 @@
 
 enum {
     MU_MAX_SQUARES = MU_MAX_PRODUCTS + 4, /* of the direct form */
-    MU_GUARD_SQUARES = 3,  /* R and two more: for mu_largest_eigenvalue, for rounded products */
-    MU_ROWS_PER_TASK = 16, /* of a pass over a matrix that workers share */
+    MU_GUARD_SQUARES = 3,   /* R and two more: for mu_largest_eigenvalue, for rounded products */
+    MU_ROWS_PER_TASK = 16,  /* of a pass over a matrix that workers share */
     MU_COLS_PER_BLOCK = 128 /* of X: converted at a time, MU_ROWS_PER_TASK rows by as many */
 };
 
@@ -60,7 +60,7 @@ struct mu_form {
     bool guarded;  /* it calls mu_guard, which may still rescale X */
     bool restarts; /* it computes R again from X where plan->restart says so */
     bool rounds;   /* in the half types it rounds as options.rounding says; others as `stored` */
-    int (*squares)(const muonium_plan *plan);  /* m x m matrices that it needs */
+    int (*squares)(const muonium_plan *plan); /* m x m matrices that it needs */
     double (*flops)(const muonium_plan *plan);
     double (*moved)(const muonium_plan *plan); /* elements read and written outside the tiles */
     muonium_status (*check)(const muonium_plan_options *options); /* NULL: it admits all options */
@@ -73,9 +73,9 @@ extern const mu_form mu_form_standard, mu_form_gram, mu_form_direct;
 /* A normalisation: one bound on the largest singular value. */
 struct mu_normalization {
     const char *name;
-    int squares;            /* m x m matrices that it needs */
-    bool trusts_caller;     /* it divides by nothing: the caller promises the bound */
-    bool optax_clamps;      /* in eps mode `optax`: clamp the square of the divisor to 1e-8 */
+    int squares;        /* m x m matrices that it needs */
+    bool trusts_caller; /* it divides by nothing: the caller promises the bound */
+    bool optax_clamps;  /* in eps mode `optax`: clamp the square of the divisor to 1e-8 */
     void (*divide)(mu_run *run, const mu_survey *survey, double frobenius);
 };
 
