@@ -64,7 +64,7 @@ static void divide_by(mu_run *run, const mu_survey *survey, double norm)
     const muonium_plan *plan = run->plan;
     /* X times the rounded reciprocal, rounded, is X divided, rounded: a quotient of two numbers
      * of a half type is never so close to a tie that f32 could miss its side
-     * (tests/test_rounding.py tries all). */
+     * (tests/orthogonalize/test_rounding.py tries all). */
     double divisor = divisor_of(plan, norm, survey->exponent);
     double factor = plan->kernel->type == MUONIUM_F32 ? (double)(float)(1 / divisor) : 1 / divisor;
     run->certificate.divisor = ldexp(divisor, survey->exponent);
