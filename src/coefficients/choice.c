@@ -15,7 +15,7 @@ void mu_fill_table(const double (*rows)[3], size_t count, int steps, double (*ta
 }
 
 /* Rows beyond `steps` are checked too: a NaN is a mistake wherever it is. */
-static muonium_status check_rows(const double (*rows)[3], size_t count)
+static muonium_status check_table(const double (*rows)[3], size_t count)
 {
     if (count == 0) {
         return mu_fail(MUONIUM_INVALID, "table has 0 rows (table_rows): give at least one, or set "
@@ -40,7 +40,7 @@ muonium_status mu_choose_coefficients(const muonium_plan_options *options, doubl
         return MUONIUM_INVALID;
     }
     if (options->table != NULL) {
-        if (check_rows(options->table, options->table_rows) != MUONIUM_OK) {
+        if (check_table(options->table, options->table_rows) != MUONIUM_OK) {
             return MUONIUM_INVALID;
         }
         mu_fill_table(options->table, options->table_rows, options->steps, table);

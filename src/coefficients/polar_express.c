@@ -230,7 +230,7 @@ muonium_status mu_check_steps(int steps)
 }
 
 /* The checks that both generators share. */
-static muonium_status check_arguments(int steps, double lower, double safety, double (*table)[3])
+static muonium_status check_generator(int steps, double lower, double safety, double (*table)[3])
 {
     if (mu_check_steps(steps) != MUONIUM_OK) {
         return MUONIUM_INVALID;
@@ -273,7 +273,7 @@ static muonium_status generate(optimal_polynomial *optimal, int steps, double lo
 muonium_status muonium_polar_express(int steps, double lower, double safety, double cushion,
                                      double (*table)[3])
 {
-    if (check_arguments(steps, lower, safety, table) != MUONIUM_OK) {
+    if (check_generator(steps, lower, safety, table) != MUONIUM_OK) {
         return MUONIUM_INVALID;
     }
     if (!(cushion >= 0.0 && cushion < 1.0)) {
@@ -293,7 +293,7 @@ muonium_status muonium_polar_express(int steps, double lower, double safety, dou
 
 muonium_status muonium_polar_cubic(int steps, double lower, double safety, double (*table)[3])
 {
-    if (check_arguments(steps, lower, safety, table) != MUONIUM_OK) {
+    if (check_generator(steps, lower, safety, table) != MUONIUM_OK) {
         return MUONIUM_INVALID;
     }
     if (lower == 0.0) {

@@ -12,7 +12,7 @@
  * at most ceiling^2. */
 double mu_bound_last_iteration(const mu_run *run, double deviation)
 {
-    enum { POINTS = 128 };
+    enum { BOUND_POINTS = 128 };
     const muonium_plan *plan = run->plan;
     int last = plan->options.steps - 1;
     const double *abc = plan->table[last];
@@ -21,8 +21,8 @@ double mu_bound_last_iteration(const mu_run *run, double deviation)
     double high = 1 + deviation < ceiling ? 1 + deviation : ceiling;
     double at_one = abc[0] + abc[1] + abc[2], g_one = 1 - at_one * at_one;
     double steepest = 0, previous = 0, change = 0;
-    for (int i = 0; i <= POINTS; i++) {
-        double x = low + (high - low) * i / POINTS;
+    for (int i = 0; i <= BOUND_POINTS; i++) {
+        double x = low + (high - low) * i / BOUND_POINTS;
         double h = abc[0] + x * (abc[1] + x * abc[2]);
         /* (g(x) - g(1)) / (x - 1), with the division carried out: h - h(1) is
          * (x - 1) (b + c (x + 1)). */

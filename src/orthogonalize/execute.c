@@ -297,9 +297,9 @@ static muonium_status report_nonfinite(const muonium_plan *plan, const muonium_v
                    "matrix %zu of in changed while it was being read: it was not finite", b);
 }
 
-static muonium_status execute(const muonium_plan *plan, const muonium_view *in,
-                              const muonium_view *out, void *workspace,
-                              muonium_certificate *certificates)
+static muonium_status execute_batch(const muonium_plan *plan, const muonium_view *in,
+                                    const muonium_view *out, void *workspace,
+                                    muonium_certificate *certificates)
 {
     mu_survey *surveys = workspace;
     execution e = {.plan = plan,
@@ -347,7 +347,7 @@ muonium_status muonium_plan_execute(const muonium_plan *plan, const muonium_view
         }
     }
     mu_fenv environment = mu_fenv_enter();
-    status = execute(plan, in, out, workspace, certificates);
+    status = execute_batch(plan, in, out, workspace, certificates);
     mu_fenv_leave(environment);
     mu_free(owned);
     return status;

@@ -85,7 +85,7 @@ static muonium_status check_options(const muonium_plan_options *o)
     return MUONIUM_OK;
 }
 
-static muonium_status check_shape(muonium_shape shape)
+static muonium_status check_plan_shape(muonium_shape shape)
 {
     size_t elements, bytes;
     if (shape.batch == 0 || shape.rows == 0 || shape.cols == 0) {
@@ -199,11 +199,6 @@ muonium_plan mu_careful_plan(const muonium_plan *plan)
     return careful;
 }
 
-static int more_of(int a, int b)
-{
-    return a > b ? a : b;
-}
-
 static muonium_status choose_kernels(muonium_plan *plan)
 {
     muonium_dtype precision = plan->options.precision;
@@ -248,8 +243,11 @@ static muonium_status fill_plan(muonium_plan *plan)
     if (plan->half) {
         plan->round = roundings[plan->form->rounds ? o->rounding : MUONIUM_ROUNDING_STORED];
     }
-    plan->squares =
-        more_of(plan->form->squares(plan), more_of(plan->normalization->squares, MU_GUARD_SQUARES));
+    int squares = plan->form->squares(plan), norm_squares = plan->normalization->squares;
+    plan->squares = squares > norm_squares ? squares : norm_squares;
+    if (plan->squares < MU_GUARD_SQUARES) {
+        plan->squares = MU_GUARD_SQUARES;
+    }
     return size_workspace(plan);
 }
 
@@ -266,7 +264,7 @@ muonium_status muonium_plan_create(muonium_shape shape, const muonium_plan_optio
         status = check_options(&draft.options);
     }
     if (status == MUONIUM_OK) {
-        status = check_shape(shape);
+        status = check_plan_shape(shape);
     }
     if (status != MUONIUM_OK) {
         return status;
@@ -298,9 +296,9 @@ void muonium_plan_destroy(muonium_plan *plan)
  * digits that are shown. */
 static double deviation_of_quintics(const muonium_plan *plan)
 {
-    enum { POINTS = 1024 };
-    double worst = 0, ratio = pow(1e-3, 1.0 / POINTS), x = 1;
-    for (int i = 0; i <= POINTS; i++, x *= ratio) {
+    enum { GRID_POINTS = 1024 };
+    double worst = 0, ratio = pow(1e-3, 1.0 / GRID_POINTS), x = 1;
+    for (int i = 0; i <= GRID_POINTS; i++, x *= ratio) {
         double value = mu_compose((const double(*)[3])plan->table, 0, plan->options.steps, x);
         worst = fmax(worst, fabs(value - 1));
     }

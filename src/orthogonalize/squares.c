@@ -11,13 +11,13 @@ typedef struct square_pass {
     void (*visit)(const struct square_pass *pass, size_t row);
 } square_pass;
 
-static void *row_of(const square_pass *pass, const char *matrix, size_t i)
+static void *square_row(const square_pass *pass, const char *matrix, size_t i)
 {
     const muonium_plan *plan = pass->run->plan;
     return (char *)(uintptr_t)matrix + i * plan->ldr * muonium_dtype_size(plan->kernel->type);
 }
 
-static void visit_rows(void *context, size_t index, unsigned worker)
+static void visit_square_rows(void *context, size_t index, unsigned worker)
 {
     const square_pass *pass = context;
     size_t end = (index + 1) * MU_ROWS_PER_TASK;
@@ -30,24 +30,24 @@ static void visit_rows(void *context, size_t index, unsigned worker)
 static void run_pass(square_pass pass)
 {
     size_t tasks = (pass.run->plan->m + MU_ROWS_PER_TASK - 1) / MU_ROWS_PER_TASK;
-    mu_pool_run(visit_rows, &pass, tasks, pass.run->with.workers);
+    mu_pool_run(visit_square_rows, &pass, tasks, pass.run->with.workers);
 }
 
-static void scale_row(const square_pass *pass, size_t i)
+static void scale_square_row(const square_pass *pass, size_t i)
 {
     const muonium_plan *plan = pass->run->plan;
-    plan->rows->scale(row_of(pass, pass->matrix, i), plan->m, pass->factor);
+    plan->rows->scale(square_row(pass, pass->matrix, i), plan->m, pass->factor);
 }
 
 void mu_scale_square(mu_run *run, void *square, double factor)
 {
-    run_pass((square_pass){run, square, NULL, factor, 0, scale_row});
+    run_pass((square_pass){run, square, NULL, factor, 0, scale_square_row});
 }
 
 static void round_row(const square_pass *pass, size_t i)
 {
     const muonium_plan *plan = pass->run->plan;
-    plan->rows->round(row_of(pass, pass->matrix, i), plan->m, plan->options.precision);
+    plan->rows->round(square_row(pass, pass->matrix, i), plan->m, plan->options.precision);
 }
 
 void mu_round_square(mu_run *run, void *square)
@@ -60,8 +60,8 @@ void mu_round_square(mu_run *run, void *square)
 static void round_row_multiple(const square_pass *pass, size_t i)
 {
     const muonium_plan *plan = pass->run->plan;
-    void *row = row_of(pass, pass->matrix, i);
-    plan->rows->add(row, row_of(pass, pass->other, i), plan->m, pass->factor, false);
+    void *row = square_row(pass, pass->matrix, i);
+    plan->rows->add(row, square_row(pass, pass->other, i), plan->m, pass->factor, false);
     plan->rows->round(row, plan->m, plan->options.precision);
 }
 
@@ -73,8 +73,9 @@ void mu_round_multiple(mu_run *run, double factor, const void *from, void *to)
 static void round_row_sum(const square_pass *pass, size_t i)
 {
     const muonium_plan *plan = pass->run->plan;
-    plan->rows->combine(row_of(pass, pass->matrix, i), pass->factor, row_of(pass, pass->other, i),
-                        pass->other_factor, plan->m, plan->options.precision);
+    plan->rows->combine(square_row(pass, pass->matrix, i), pass->factor,
+                        square_row(pass, pass->other, i), pass->other_factor, plan->m,
+                        plan->options.precision);
 }
 
 void mu_round_sum(mu_run *run, double alpha, void *to, double beta, const void *from)
@@ -85,7 +86,7 @@ void mu_round_sum(mu_run *run, double alpha, void *to, double beta, const void *
 static void sum_row_squares(const square_pass *pass, size_t i)
 {
     double *sums = pass->run->row_sums;
-    sums[i] = pass->run->plan->rows->squares(row_of(pass, pass->matrix, i), i, 1);
+    sums[i] = pass->run->plan->rows->squares(square_row(pass, pass->matrix, i), i, 1);
 }
 
 void mu_sum_lower_squares(mu_run *run)
@@ -96,7 +97,7 @@ void mu_sum_lower_squares(mu_run *run)
 static void sum_row_magnitudes(const square_pass *pass, size_t i)
 {
     const muonium_plan *plan = pass->run->plan;
-    pass->run->row_sums[i] = plan->rows->abs_sum(row_of(pass, pass->matrix, i), plan->m);
+    pass->run->row_sums[i] = plan->rows->abs_sum(square_row(pass, pass->matrix, i), plan->m);
 }
 
 void mu_sum_magnitudes(mu_run *run)
