@@ -219,15 +219,14 @@ static inline snapshot snapshot_of(const muonium_optimizer *optimizer)
     }
     for (size_t i = 0; i < optimizer->count; i++) {
         const mu_parameter *p = optimizer->parameters[i];
-        size_t n = p->elements, floats = n * sizeof(float);
+        size_t n = p->elements;
         snapshot_put(&s, p->tensor.data, n * muonium_dtype_size(p->tensor.dtype));
         snapshot_put(&s, p->tensor.grad, n * muonium_dtype_size(p->grad_dtype));
-        snapshot_put(&s, p->momentum, n * muonium_dtype_size(p->group->options.state_dtype));
-        snapshot_put(&s, p->exp_avg, floats);
-        snapshot_put(&s, p->exp_avg_sq, floats);
-        snapshot_put(&s, p->normuon,
-                     p->matrices.batch.total * p->matrices.rows.total * sizeof(float));
-        snapshot_put(&s, p->has_master ? p->master : NULL, floats);
+        mu_state_array arrays[MU_STATE_KINDS];
+        for (size_t k = 0, kept = mu_state_arrays(p, arrays); k < kept; k++) {
+            bool written = mu_state_has_values(p, &arrays[k]);
+            snapshot_put(&s, written ? arrays[k].data : NULL, mu_state_bytes(&arrays[k]));
+        }
         snapshot_put(&s, p->certificates, p->matrices.count * sizeof *p->certificates);
         snapshot_put(&s, &p->steps, sizeof p->steps);
         snapshot_put(&s, &p->tensor.data, sizeof p->tensor.data);

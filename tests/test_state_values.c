@@ -126,7 +126,7 @@ static void judge(size_t i, muonium_nonfinite policy)
                                       &given.normuon, &given.master};
     *places[cases[i].kind] = copy;
     snprintf(place, sizeof place,
-             "%s of \"%s\" is %g at element %zu:", mu_state_name(cases[i].kind),
+             "%s of \"%s\" is %g at element %zu:", mu_state_spec_of(cases[i].kind)->name,
              ((const char *[]){"w", "half", "bias"})[cases[i].parameter], (double)cases[i].value,
              count - 1);
     assert_status_message(muonium_set_state(m.optimizer, cases[i].parameter, &given), expected,
