@@ -5,7 +5,7 @@ import pathlib
 import subprocess
 
 BUILD = pathlib.Path(
-    os.environ.get("MUONIUM_BUILD_DIR", pathlib.Path(__file__).resolve().parent.parent / "build")
+    os.environ.get("MUONIUM_BUILD_DIR", pathlib.Path(__file__).resolve().parents[2] / "build")
 )
 MUONIUM = BUILD / "muonium"
 

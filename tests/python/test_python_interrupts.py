@@ -24,11 +24,11 @@ import torch_isa
 torch_isa.prepare()
 torch = pytest.importorskip("torch")
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 LIBRARY = pathlib.Path(os.environ.get("MUONIUM_BUILD_DIR", ROOT / "build")) / "libmuonium.so"
 SEED = int(os.environ.get("MUONIUM_TEST_SEED", time.time_ns() % 2**32))
 os.environ["MUONIUM_LIBRARY"] = str(LIBRARY)
-sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests")]
+sys.path.insert(0, str(ROOT / "python"))
 
 import muonium.torch  # noqa: E402
 from muonium.torch import Muon  # noqa: E402
@@ -273,7 +273,8 @@ def test_signals():
     print(f"MUONIUM_TEST_SEED={SEED}")
     draw = random.Random(SEED)
     process = subprocess.Popen([sys.executable, __file__], stdin=subprocess.PIPE,
-                               stdout=subprocess.PIPE, text=True)
+                               stdout=subprocess.PIPE, text=True,
+                               env=dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path)))
     try:
         for _ in range(150):
             assert process.stdout.readline() == "ready\n"

@@ -14,7 +14,7 @@ import pytest
 
 from muonium_command import BUILD, run
 
-SOURCE = pathlib.Path(__file__).resolve().parent.parent
+SOURCE = pathlib.Path(__file__).resolve().parents[2]
 COMMANDS = re.findall(r"^  ([\w-]+)  ", run("--help")[0], re.M)
 SHELLS = ["bash", "zsh", "fish"]
 

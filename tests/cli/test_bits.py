@@ -3,8 +3,8 @@ committed table tests/data/bits.json.
 
 Each instruction set has its own column, since only sums in the same order have the same bits. The
 inputs are fractions made of integers, so that they are the same everywhere. After an intended
-change, `python3 tests/test_bits.py --update` writes the table anew (with the build of
-MUONIUM_BUILD_DIR) for the instruction sets of the machine and keeps the others.
+change, `PYTHONPATH=tests/support python3 tests/cli/test_bits.py --update` writes the table anew
+(with the build of MUONIUM_BUILD_DIR) for the instruction sets of the machine and keeps the others.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ import pytest
 import safetensors_file
 from muonium_command import MUONIUM, environment, run
 
-TABLE = pathlib.Path(__file__).resolve().parent / "data" / "bits.json"
+TABLE = pathlib.Path(__file__).resolve().parents[1] / "data" / "bits.json"
 SETS = ("portable", "avx2", "avx512")
 STEPS = 20
 

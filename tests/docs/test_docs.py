@@ -12,7 +12,7 @@ import pytest
 
 from muonium_command import BUILD, MUONIUM, run
 
-SOURCE = pathlib.Path(__file__).resolve().parent.parent
+SOURCE = pathlib.Path(__file__).resolve().parents[2]
 DOCUMENTS = sorted(
     [*SOURCE.glob("*.md"), *(SOURCE / "docs").glob("*.md"), *(SOURCE / "examples").rglob("*.md")]
 )

@@ -15,7 +15,7 @@ from reference.coefficients import Generated
 from reference.rounding import bf16_bits, bf16_values
 
 BUILD = pathlib.Path(
-    os.environ.get("MUONIUM_BUILD_DIR", pathlib.Path(__file__).resolve().parent.parent / "build")
+    os.environ.get("MUONIUM_BUILD_DIR", pathlib.Path(__file__).resolve().parents[2] / "build")
 )
 MAX_DIMS = 8
 STATUS = ("OK", "INVALID", "NO_MEMORY", "NON_FINITE", "NOT_CONVERGED", "IO", "FORMAT")

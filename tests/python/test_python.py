@@ -16,7 +16,7 @@ import time
 import numpy as np
 import pytest
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 LIBRARY = pathlib.Path(os.environ.get("MUONIUM_BUILD_DIR", ROOT / "build")) / "libmuonium.so"
 SEED = int(os.environ.get("MUONIUM_TEST_SEED", time.time_ns() % 2**32))
 HEADER = (ROOT / "include" / "muonium.h").read_text()

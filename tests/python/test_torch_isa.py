@@ -1,5 +1,6 @@
 """torch_isa.py: oneDNN is limited where a probe crashes, and nowhere else."""
 import os
+import pathlib
 import sys
 import warnings
 
@@ -57,11 +58,10 @@ def test_what_the_user_has_set_stays(environment, amx):
 
 
 def test_every_test_that_imports_torch_prepares_first():
-    folder = os.path.dirname(__file__)
-    for name in sorted(os.listdir(folder)):
-        if name.startswith("test_") and name.endswith(".py") and name != os.path.basename(__file__):
-            with open(os.path.join(folder, name), encoding="utf-8") as file:
-                text = file.read()
+    here = pathlib.Path(__file__).resolve()
+    for path in sorted(here.parents[1].glob("*/test_*.py")):
+        if path != here and path.parent.name != "compare":
+            text = path.read_text("utf-8")
             imported = text.find('importorskip("torch")')
-            assert imported < 0 or 0 <= text.find("torch_isa.prepare()") < imported, name
-            assert "\nimport torch\n" not in text, name
+            assert imported < 0 or 0 <= text.find("torch_isa.prepare()") < imported, path
+            assert "\nimport torch\n" not in text, path

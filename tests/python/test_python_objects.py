@@ -10,7 +10,7 @@ import sys
 import numpy as np
 import pytest
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("MUONIUM_BUILD_DIR", ROOT / "build"))
 os.environ["MUONIUM_LIBRARY"] = str(BUILD / "libmuonium.so")
 sys.path.insert(0, str(ROOT / "python"))

@@ -5,7 +5,7 @@ import sys
 import numpy as np
 import pytest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tools" / "direct"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools" / "direct"))
 import fit  # noqa: E402
 import programs  # noqa: E402
 import remez  # noqa: E402

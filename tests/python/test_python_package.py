@@ -13,7 +13,7 @@ import torch_isa
 
 torch_isa.prepare()
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("MUONIUM_BUILD_DIR", ROOT / "build"))
 PROJECT = (ROOT / "pyproject.toml").read_text()
 PAGE = (ROOT / "python" / "README.md").read_text("utf-8")

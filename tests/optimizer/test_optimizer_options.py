@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools" / "direct"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools" / "direct"))
 
 import programs
 from muonium_library import ENUMS, MuoniumError, Optimizer, load, make_options, store

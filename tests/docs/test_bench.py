@@ -8,7 +8,7 @@ from pathlib import Path
 
 from muonium_command import MUONIUM
 
-REPORT = Path(__file__).resolve().parent.parent / "bench" / "report.py"
+REPORT = Path(__file__).resolve().parents[2] / "bench" / "report.py"
 
 
 def test_the_page_has_every_figure(tmp_path):

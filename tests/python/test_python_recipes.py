@@ -17,10 +17,10 @@ import torch_isa
 torch_isa.prepare()
 torch = pytest.importorskip("torch")
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 LIBRARY = pathlib.Path(os.environ.get("MUONIUM_BUILD_DIR", ROOT / "build")) / "libmuonium.so"
 os.environ["MUONIUM_LIBRARY"] = str(LIBRARY)
-sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests")]
+sys.path.insert(0, str(ROOT / "python"))
 
 import muonium  # noqa: E402
 from muonium.torch import Muon  # noqa: E402

@@ -19,7 +19,7 @@ import pytest
 
 from muonium_command import MUONIUM, run
 
-SOURCE = pathlib.Path(__file__).resolve().parent.parent
+SOURCE = pathlib.Path(__file__).resolve().parents[2]
 
 TINY = ["demo", "--size", "tiny", "--sample", "20"]
 

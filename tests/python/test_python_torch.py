@@ -22,11 +22,11 @@ import torch_isa
 torch_isa.prepare()
 torch = pytest.importorskip("torch")
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 LIBRARY = pathlib.Path(os.environ.get("MUONIUM_BUILD_DIR", ROOT / "build")) / "libmuonium.so"
 SEED = int(os.environ.get("MUONIUM_TEST_SEED", time.time_ns() % 2**32))
 os.environ["MUONIUM_LIBRARY"] = str(LIBRARY)
-sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests")]
+sys.path.insert(0, str(ROOT / "python"))
 
 import muonium  # noqa: E402
 from muonium import _handle  # noqa: E402
@@ -295,7 +295,7 @@ def test_resuming_in_another_process(tmp_path):
                tmp_path / "checkpoint")
     train(model, optimizer, 3, 3)
     script = f"""
-import sys; sys.path[:0] = [{str(ROOT / 'tests')!r}]
+import sys; sys.path[:0] = {sys.path!r}
 from test_python_torch import *
 saved, model = torch.load({str(tmp_path / 'checkpoint')!r}), new_model()
 model.load_state_dict(saved["model"])

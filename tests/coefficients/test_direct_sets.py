@@ -10,7 +10,7 @@ from functools import lru_cache
 import numpy as np
 import pytest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tools" / "direct"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools" / "direct"))
 import programs  # noqa: E402
 import verify  # noqa: E402
 

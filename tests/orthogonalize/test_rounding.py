@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 LIBRARY = pathlib.Path(os.environ.get("MUONIUM_BUILD_DIR", ROOT / "build")) / "libmuonium.so"
 os.environ["MUONIUM_LIBRARY"] = str(LIBRARY)
 sys.path.insert(0, str(ROOT / "python"))

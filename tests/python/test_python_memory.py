@@ -18,10 +18,10 @@ import torch_isa
 torch_isa.prepare()
 torch = pytest.importorskip("torch")
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 LIBRARY = pathlib.Path(os.environ.get("MUONIUM_BUILD_DIR", ROOT / "build")) / "libmuonium.so"
 os.environ["MUONIUM_LIBRARY"] = str(LIBRARY)
-sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests")]
+sys.path.insert(0, str(ROOT / "python"))
 
 import muonium  # noqa: E402
 from muonium.torch import Muon  # noqa: E402
@@ -33,7 +33,7 @@ POISONED = "MUONIUM_TEST_POISONED" in os.environ
 def test_all_of_this_under_a_poisoning_allocator():
     if POISONED:
         return  # this is that run
-    files = [__file__, str(ROOT / "tests" / "test_python_layouts.py")]
+    files = [__file__, str(ROOT / "tests/python/test_python_layouts.py")]
     done = subprocess.run([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *files],
                           env=dict(os.environ, PYTHONMALLOC="debug", MALLOC_PERTURB_="165",
                                    MUONIUM_TEST_POISONED="1"),
