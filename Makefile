@@ -31,7 +31,7 @@ BENCH_FLAGS ?=
 CMAKE := env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL cmake
 CONFIGURE = $(CMAKE) -S . "-DCMAKE_INSTALL_PREFIX=$(PREFIX)" $(CMAKE_FLAGS)
 CTEST = ctest --no-tests=error --output-on-failure -j$(JOBS) $(CTEST_FLAGS)
-SANITIZED = -DMUONIUM_TESTS=ON -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS=-O1
+SANITIZED = -DMUONIUM_TESTS=ALL -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS=-O1
 
 # The thread sanitizer of older compilers fails where the kernel randomises
 # addresses widely; where the system allows it, that is switched off for the tests.
@@ -53,7 +53,7 @@ bench: all ## Measure this machine in up to five minutes; BENCH_FLAGS=--quick: u
 
 test: ## Build everything and run every test
 	@tools/install-deps test
-	@$(CONFIGURE) -B "$(BUILD)" -DMUONIUM_TESTS=ON
+	@$(CONFIGURE) -B "$(BUILD)" -DMUONIUM_TESTS=ALL
 	@$(CMAKE) --build "$(BUILD)" -j$(JOBS)
 	@cd "$(BUILD)" && $(CTEST)
 
@@ -72,7 +72,7 @@ sanitize: ## Run the tests under the address, undefined-behaviour and thread san
 
 valgrind: ## Run the quick C tests under valgrind; VALGRIND_FLAGS=short the quickest
 	@tools/install-deps valgrind
-	@$(CONFIGURE) -B build-valgrind -DMUONIUM_TESTS=ON -DMUONIUM_MPI=OFF \
+	@$(CONFIGURE) -B build-valgrind -DMUONIUM_TESTS=ALL -DMUONIUM_MPI=OFF \
 		-DCMAKE_BUILD_TYPE=RelWithDebInfo
 	@$(CMAKE) --build build-valgrind -j$(JOBS)
 	@tools/valgrind build-valgrind $(VALGRIND_FLAGS)
@@ -88,7 +88,7 @@ fuzz: ## Feed the parsers random files for FUZZ_SECONDS each
 # under MPI, is left out.
 coverage: ## Tell which lines and branches the tests execute; COVERAGE_FLAGS sets the least
 	@tools/install-deps test
-	@$(CONFIGURE) -B build-coverage -DMUONIUM_TESTS=ON -DMUONIUM_MPI=OFF \
+	@$(CONFIGURE) -B build-coverage -DMUONIUM_TESTS=ALL -DMUONIUM_MPI=OFF \
 		-DCMAKE_BUILD_TYPE=Debug -DMUONIUM_COVERAGE=ON
 	@$(CMAKE) --build build-coverage -j$(JOBS)
 	@find build-coverage -name '*.gcda' -delete
