@@ -360,7 +360,8 @@ static void run_batch(muonium_optimizer *optimizer, const mu_class *of, size_t c
             if (is_left_alone(&schedule->certificates[i])) {
                 continue; /* what is not finite must not stay in the running mean */
             }
-            normalize_rows(&b, i, &place, member->parameter->normuon + at + place.first_row);
+            float *running = member->parameter->state[MU_STATE_NORMUON];
+            normalize_rows(&b, i, &place, running + at + place.first_row);
         }
     }
     mu_pool_run(apply_rows, &b, count * b.row_tasks, workers);

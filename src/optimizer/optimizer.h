@@ -10,7 +10,8 @@
  *     step.c        the step; muon.c and adam.c do its two halves
  *     places.c      the step with everything at new places
  *     use.c         which call is using the optimizer
- *     state.c       the state in memory; state_values.c: which one an optimizer accepts
+ *     state_arrays.c  the arrays that the state consists of
+ *     state_values.c  which values an optimizer accepts; state.c: the state in memory
  *     gradients.c, qk_clip.c, report.c
  */
 #ifndef MU_OPTIMIZER_H
@@ -21,6 +22,7 @@
 #include "base/base.h"
 #include "matmul/kernel.h"
 #include "optimizer/elementwise.h"
+#include "optimizer/state_arrays.h"
 #include "orthogonalize/across.h"
 
 /* ---- options.c ---- */
@@ -136,7 +138,7 @@ struct muonium_group {
     char *strings;                      /* copies of the options' */
 };
 
-typedef struct mu_parameter {
+struct mu_parameter {
     char *name;
     uint64_t name_hash;
     size_t number;          /* among the parameters of its optimizer */
@@ -156,19 +158,14 @@ typedef struct mu_parameter {
      * element on; a whole parameter's are its own. */
     uint64_t random_key;
     uint64_t random_first;
-    const mu_across *across; /* it is some columns of one matrix; else NULL */
-    /* State, dense and row-major; NULL where not used. */
-    void *momentum; /* of options.state_dtype */
-    float *exp_avg; /* AdamW */
-    float *exp_avg_sq;
-    float *normuon; /* one per row of each matrix */
-    float *master;
-    bool has_master;                   /* master holds the parameter: from its first step on */
+    const mu_across *across;     /* it is some columns of one matrix; else NULL */
+    void *state[MU_STATE_KINDS]; /* dense and row-major; NULL where not kept */
+    bool has_master;             /* the master copy holds the parameter: from its first step on */
     muonium_certificate *certificates; /* matrices.count of them, of the last step */
     bool certified;
     bool moderate; /* the momentum is known to be far from overflowing: a step with a gradient
                       that is too need not examine it. False whenever others may write it. */
-} mu_parameter;
+};
 
 typedef struct mu_schedule mu_schedule; /* schedule.h */
 
@@ -195,18 +192,6 @@ struct muonium_optimizer {
 };
 
 /* ---- state_values.c: which state an optimizer accepts, wherever it comes from ---- */
-
-typedef enum mu_state_kind {
-    MU_STATE_MOMENTUM,
-    MU_STATE_EXP_AVG,
-    MU_STATE_EXP_AVG_SQ,
-    MU_STATE_NORMUON,
-    MU_STATE_MASTER,
-    MU_STATE_KINDS
-} mu_state_kind;
-
-/* "momentum" and so on. */
-MU_SHARED const char *mu_state_name(mu_state_kind kind);
 
 /* Up to here every count is exact in a double, as bias corrections need it. */
 #define MU_MOST_STEPS ((uint64_t)1 << 53)
@@ -256,7 +241,7 @@ muonium_status mu_check_unheld(const muonium_optimizer *optimizer, const char *c
 muonium_status mu_parameter_at(const muonium_optimizer *optimizer, size_t index,
                                mu_parameter **parameter);
 
-/* parameters.c: whether a parameter has a master copy beside it. */
+/* state_arrays.c: whether a parameter has a master copy beside it. */
 MU_SHARED bool mu_keeps_master(const mu_parameter *p);
 
 /* parameters.c: fail, naming what cannot be done, if the optimizer is a description. */

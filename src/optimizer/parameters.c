@@ -162,11 +162,7 @@ static void free_parameter(mu_parameter *p)
     if (p) {
         mu_free(p->name);
         mu_free((void *)(uintptr_t)p->tensor.row_splits);
-        mu_free(p->momentum);
-        mu_free(p->exp_avg);
-        mu_free(p->exp_avg_sq);
-        mu_free(p->normuon);
-        mu_free(p->master);
+        mu_free_state(p);
         mu_free(p->certificates);
         mu_free(p);
     }
@@ -353,11 +349,6 @@ static muonium_status check_memory(muonium_optimizer *optimizer, mu_parameter *p
     return MUONIUM_OK;
 }
 
-bool mu_keeps_master(const mu_parameter *p)
-{
-    return p->group->options.master && p->tensor.dtype != MUONIUM_F32;
-}
-
 muonium_status mu_need_state(const muonium_optimizer *optimizer, const char *action)
 {
     if (optimizer->stateless) {
@@ -371,30 +362,10 @@ muonium_status mu_need_state(const muonium_optimizer *optimizer, const char *act
 
 static bool allocate_state(mu_parameter *p)
 {
-    const muonium_options *o = &p->group->options;
-    size_t floats = p->elements * sizeof(float);
     if (p->muon) {
-        p->momentum = mu_alloc_zeroed(p->elements * muonium_dtype_size(o->state_dtype));
         p->certificates = mu_alloc_zeroed(p->matrices.count * sizeof *p->certificates);
-        if (o->normuon) {
-            p->normuon = mu_alloc_zeroed(p->matrices.batch.total * p->matrices.rows.total *
-                                         sizeof *p->normuon);
-        }
-        if (!p->momentum || !p->certificates || (o->normuon && !p->normuon)) {
-            return false;
-        }
-    } else {
-        p->exp_avg = mu_alloc_zeroed(floats);
-        p->exp_avg_sq = mu_alloc_zeroed(floats);
-        if (!p->exp_avg || !p->exp_avg_sq) {
-            return false;
-        }
     }
-    if (mu_keeps_master(p)) {
-        p->master = mu_alloc(floats);
-        return p->master != NULL;
-    }
-    return true;
+    return mu_allocate_state(p) && (!p->muon || p->certificates);
 }
 
 static muonium_status describe(muonium_optimizer *optimizer, const muonium_tensor *tensor,

@@ -35,7 +35,8 @@ static void scale_row(const mu_kernel *kernel, mu_parameter *p, size_t row, doub
         ptrdiff_t at = (ptrdiff_t)row * t->strides[0] + (ptrdiff_t)j * t->strides[1];
         mu_block piece = {
             (char *)t->data + at * bytes, t->dtype, t->strides[1], t->strides[1], 1, cols};
-        float *master = p->has_master ? p->master + row * t->shape[1] + j : NULL;
+        float *copy = p->state[MU_STATE_MASTER];
+        float *master = p->has_master ? copy + row * t->shape[1] + j : NULL;
         if (!master) {
             kernel->load(&piece, buffer, cols);
         }

@@ -9,11 +9,10 @@
 
 static size_t state_bytes(const mu_parameter *p)
 {
-    const muonium_options *o = &p->group->options;
-    size_t per_element = p->muon ? muonium_dtype_size(o->state_dtype) : 2 * sizeof(float);
-    size_t bytes = p->elements * (per_element + (mu_keeps_master(p) ? sizeof(float) : 0));
-    if (p->muon && o->normuon) {
-        bytes += p->matrices.batch.total * p->matrices.rows.total * sizeof(float);
+    mu_state_array arrays[MU_STATE_KINDS];
+    size_t count = mu_state_arrays(p, arrays), bytes = 0;
+    for (size_t k = 0; k < count; k++) {
+        bytes += mu_state_bytes(&arrays[k]);
     }
     return bytes;
 }

@@ -17,7 +17,7 @@
 /* ---- rules ---- */
 
 /* Names of embeddings, output heads, norms, biases, routers and gains in the model families
- * of tests/test_routing_families.c. */
+ * of tests/optimizer/test_routing_families.c. */
 static const mu_name_pattern default_patterns[] = {
     {"*embed*", MU_NAME_WORD},
     {"*emb", MU_NAME_WORD},

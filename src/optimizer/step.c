@@ -152,11 +152,12 @@ static void note_moderate(const muonium_optimizer *optimizer)
 static void begin_master(const mu_schedule *schedule, mu_parameter *p)
 {
     mu_offset start = {0, 0, 0};
+    float *master = p->state[MU_STATE_MASTER];
     for (size_t done = 0; done < p->elements;) {
         mu_piece piece = mu_piece_at(p, start, &p->all, done, MU_PIECE);
         mu_block from = {piece.data, p->tensor.dtype, piece.data_stride, piece.data_stride,
                          1,          piece.count};
-        schedule->kernel->load(&from, p->master + piece.state, piece.count);
+        schedule->kernel->load(&from, master + piece.state, piece.count);
         done += piece.count;
     }
     p->has_master = true;
@@ -194,7 +195,7 @@ void mu_step_commit(muonium_optimizer *optimizer)
             continue;
         }
         p->steps++;
-        if (p->master && !p->has_master) {
+        if (p->state[MU_STATE_MASTER] && !p->has_master) {
             begin_master(schedule, p);
         }
     }

@@ -294,7 +294,7 @@ void mu_normalize(mu_iteration *it, const mu_survey *survey)
     }
     /* X times the reciprocal, rounded, is X divided by it, rounded: a quotient of two numbers of
      * a half type is never so near the middle between two others that f32 could mistake it
-     * (tests/test_rounding.py tries all). */
+     * (tests/orthogonalize/test_rounding.py tries all). */
     double divisor = guarded(plan, norm, eps);
     double factor = is_f32 ? (double)(float)(1 / divisor) : 1 / divisor;
     it->certificate.divisor = ldexp(divisor, survey->exponent);
