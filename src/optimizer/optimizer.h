@@ -159,6 +159,9 @@ void mu_log_routes(const muonium_optimizer *optimizer);
 
 /* ---- the optimizer ---- */
 
+/* Elements that are worked on at a time, in buffers that stay in L1. */
+enum { MU_PIECE = 1024 };
+
 struct muonium_group {
     muonium_group *next;
     size_t number;     /* among the groups of its optimizer */
@@ -218,7 +221,6 @@ struct muonium_optimizer {
     size_t holders;             /* objects of libmuonium_mpi that rely on this description */
     _Atomic(const char *) user; /* the call that is using it; NULL: none. See mu_enter. */
     atomic_bool in_loss;        /* muonium_step_with is calling its `loss` */
-    bool identity;              /* for tests: leave D as it is instead of orthogonalising it */
 };
 
 /* ---- state_values.c: which state an optimizer accepts, wherever it comes from ---- */
