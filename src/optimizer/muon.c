@@ -91,7 +91,8 @@ static void whole_of(const mu_parameter *p, const mu_matrix_place *place, size_t
 static bool is_tall(const mu_parameter *p, const mu_matrix_place *place)
 {
     const muonium_options *o = &p->group->options;
-    bool turns_squares = o->kernels_in_out && o->normalization == MUONIUM_NORM_AOL && !p->across;
+    bool turns_squares =
+        o->kernels_in_out && o->plan.normalization == MUONIUM_NORM_AOL && !p->across;
     size_t rows, cols;
     whole_of(p, place, &rows, &cols);
     return rows > cols || (turns_squares && rows == cols);
@@ -340,7 +341,7 @@ static void run_batch(muonium_optimizer *optimizer, const mu_class *of, size_t c
     if (of->across) {
         mu_plan_run_across(of->plan, schedule->oriented, schedule->surveys, of->across,
                            schedule->workspace, schedule->certificates);
-    } else if (!optimizer->identity) {
+    } else {
         mu_plan_run(of->plan, count, schedule->oriented, schedule->surveys, schedule->workspace,
                     schedule->certificates);
     }
