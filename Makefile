@@ -7,9 +7,10 @@
 #   FUZZ_SECONDS how long `make fuzz` runs each target (60)
 #   COVERAGE_FLAGS thresholds of `make coverage`, as "--library 92 --checkpoint 96"
 #   VALGRIND_FLAGS short: the quickest tests alone
-#   PYTHON       the Python of `make python`           (python3)
+#   PYTHON       the Python of `make python` and `make compare` (python3)
 #   CMAKE_FLAGS  more options, as -DMUONIUM_BLAS=ON
 #   CTEST_FLAGS  which tests to run, as -R pool
+#   COMPARE_FLAGS options of pytest for `make compare`, as "-k timm"
 #   DEMO_FLAGS   options of `make demo`, as "--steps 100"
 #   BENCH_FLAGS  options of `make bench`, as --quick or --save
 
@@ -22,6 +23,7 @@ VALGRIND_FLAGS ?=
 PYTHON ?= python3
 CMAKE_FLAGS ?=
 CTEST_FLAGS ?=
+COMPARE_FLAGS ?=
 DEMO_FLAGS ?=
 BENCH_FLAGS ?=
 
@@ -29,13 +31,13 @@ BENCH_FLAGS ?=
 CMAKE := env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL cmake
 CONFIGURE = $(CMAKE) -S . "-DCMAKE_INSTALL_PREFIX=$(PREFIX)" $(CMAKE_FLAGS)
 CTEST = ctest --no-tests=error --output-on-failure -j$(JOBS) $(CTEST_FLAGS)
-SANITIZED = -DMUONIUM_TESTS=ON -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS=-O1
+SANITIZED = -DMUONIUM_TESTS=ALL -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS=-O1
 
 # The thread sanitizer of older compilers fails where the kernel randomises
 # addresses widely; where the system allows it, that is switched off for the tests.
 FIXED_ADDRESSES = $$(setarch -R true 2>/dev/null && echo setarch -R)
 
-.PHONY: all demo bench test sanitize valgrind fuzz coverage python install format clean help
+.PHONY: all demo bench test compare sanitize valgrind fuzz coverage python install format clean help
 .NOTPARALLEL:
 
 all: ## Build the library and the command into build/ (the default)
@@ -51,9 +53,13 @@ bench: all ## Measure this machine in up to five minutes; BENCH_FLAGS=--quick: u
 
 test: ## Build everything and run every test
 	@tools/install-deps test
-	@$(CONFIGURE) -B "$(BUILD)" -DMUONIUM_TESTS=ON
+	@$(CONFIGURE) -B "$(BUILD)" -DMUONIUM_TESTS=ALL
 	@$(CMAKE) --build "$(BUILD)" -j$(JOBS)
 	@cd "$(BUILD)" && $(CTEST)
+
+compare: all ## Run every recipe beside its original, installed from PyPI (6 GB, once)
+	@tools/install-deps compare
+	@PYTHON="$(PYTHON)" tools/compare "$(BUILD)" $(COMPARE_FLAGS)
 
 sanitize: ## Run the tests under the address, undefined-behaviour and thread sanitizers
 	@tools/install-deps test
@@ -66,7 +72,7 @@ sanitize: ## Run the tests under the address, undefined-behaviour and thread san
 
 valgrind: ## Run the quick C tests under valgrind; VALGRIND_FLAGS=short the quickest
 	@tools/install-deps valgrind
-	@$(CONFIGURE) -B build-valgrind -DMUONIUM_TESTS=ON -DMUONIUM_MPI=OFF \
+	@$(CONFIGURE) -B build-valgrind -DMUONIUM_TESTS=ALL -DMUONIUM_MPI=OFF \
 		-DCMAKE_BUILD_TYPE=RelWithDebInfo
 	@$(CMAKE) --build build-valgrind -j$(JOBS)
 	@tools/valgrind build-valgrind $(VALGRIND_FLAGS)
@@ -82,7 +88,7 @@ fuzz: ## Feed the parsers random files for FUZZ_SECONDS each
 # under MPI, is left out.
 coverage: ## Tell which lines and branches the tests execute; COVERAGE_FLAGS sets the least
 	@tools/install-deps test
-	@$(CONFIGURE) -B build-coverage -DMUONIUM_TESTS=ON -DMUONIUM_MPI=OFF \
+	@$(CONFIGURE) -B build-coverage -DMUONIUM_TESTS=ALL -DMUONIUM_MPI=OFF \
 		-DCMAKE_BUILD_TYPE=Debug -DMUONIUM_COVERAGE=ON
 	@$(CMAKE) --build build-coverage -j$(JOBS)
 	@find build-coverage -name '*.gcda' -delete

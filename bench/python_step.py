@@ -20,7 +20,7 @@ import statistics
 import sys
 import time
 
-sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "tests"))
+sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "tests/support"))
 
 import torch_isa  # noqa: E402
 

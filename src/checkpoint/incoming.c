@@ -11,8 +11,7 @@ muonium_status mu_incoming_begin(mu_incoming *incoming, muonium_optimizer *optim
 {
     size_t count = optimizer->count, bytes;
     *incoming = (mu_incoming){.optimizer = optimizer};
-    /* A parameter has three arrays at most: both moments and a master copy. */
-    bool fits = mu_mul(count, 3 * sizeof *incoming->arrays, &bytes);
+    bool fits = mu_mul(mu_count_state_arrays(optimizer), sizeof *incoming->arrays, &bytes);
     incoming->arrays = fits ? mu_alloc_zeroed(bytes) : NULL;
     incoming->parameters = fits ? mu_alloc_zeroed(count * sizeof *incoming->parameters) : NULL;
     if (!incoming->arrays || !incoming->parameters) {
@@ -43,7 +42,7 @@ muonium_status mu_incoming_allocate(mu_incoming *incoming)
             return mu_fail(MUONIUM_NO_MEMORY,
                            "no memory for %zu bytes of %s of %s: loading needs room for the state "
                            "a second time",
-                           bytes, mu_state_name(array->kind), name.text);
+                           bytes, array->spec->name, name.text);
         }
     }
     return MUONIUM_OK;
@@ -145,7 +144,7 @@ void mu_incoming_adopt(mu_incoming *incoming)
         if (array->array.data) { /* a description has none */
             mu_pool_run(copy_piece, array, pieces, mu_pool_workers());
         }
-        if (array->array.kind == MU_STATE_MASTER) {
+        if (array->array.spec->from_parameter) {
             array->parameter->has_master = true;
         }
     }

@@ -75,10 +75,10 @@ typedef struct loading {
 } loading;
 
 /* The entry of an array of a parameter; NULL if the file has none. */
-static muonium_status find_entry(loading *l, const mu_parameter *p, mu_state_kind kind,
+static muonium_status find_entry(loading *l, const mu_parameter *p, const mu_state_array *array,
                                  const muonium_entry **entry)
 {
-    const char *name = mu_join(&l->scratch, p->name, ".", mu_state_name(kind));
+    const char *name = mu_join(&l->scratch, p->name, ".", array->spec->name);
     if (name == NULL) {
         return mu_state_no_memory();
     }
@@ -86,10 +86,10 @@ static muonium_status find_entry(loading *l, const mu_parameter *p, mu_state_kin
     return MUONIUM_OK;
 }
 
-static void miss(loading *l, const mu_parameter *p, mu_state_kind kind)
+static void miss(loading *l, const mu_parameter *p, const mu_state_array *array)
 {
     mu_quoted name = mu_quote(p->name);
-    list(&l->missing, "%s of %s", mu_state_name(kind), name.text);
+    list(&l->missing, "%s of %s", array->spec->name, name.text);
 }
 
 /* Whether an entry has the shape and a type that can become the array. */
@@ -97,7 +97,7 @@ static bool fits(loading *l, const mu_state_array *array, const muonium_entry *e
                  muonium_dtype *dtype)
 {
     mu_quoted name = mu_quote(entry->name);
-    bool halves = array->kind == MU_STATE_MOMENTUM;
+    bool halves = array->spec->group_dtype;
     if (!muonium_dtype_named(entry->dtype, dtype) ||
         !(*dtype == MUONIUM_F32 || (halves && *dtype == MUONIUM_BF16))) {
         list(&l->misfits, "%s is of type %.16s and not F32%s", name.text, entry->dtype,
@@ -115,12 +115,6 @@ static bool fits(loading *l, const mu_state_array *array, const muonium_entry *e
     return true;
 }
 
-/* The arrays that must be there before anything of a parameter is loaded. */
-static bool is_essential(mu_state_kind kind)
-{
-    return kind != MU_STATE_NORMUON && kind != MU_STATE_MASTER;
-}
-
 static muonium_status take_array(loading *l, size_t parameter, const mu_state_array *array,
                                  const muonium_entry *entry, double factor)
 {
@@ -129,9 +123,8 @@ static muonium_status take_array(loading *l, size_t parameter, const mu_state_ar
     if (!fits(l, array, entry, &dtype)) {
         return MUONIUM_OK; /* goes on, to list all misfits */
     }
-    bool momentum = array->kind == MU_STATE_MOMENTUM;
-    mu_incoming_array *added =
-        mu_incoming_add(&l->incoming, parameter, array, dtype, momentum ? factor : 1);
+    mu_incoming_array *added = mu_incoming_add(&l->incoming, parameter, array, dtype,
+                                               array->spec->scaled_with_form ? factor : 1);
     added->entry = entry;
     l->report.converted += !mu_incoming_is_plain(added);
     return mu_read_checksum(l->reader, entry, &l->scratch, &added->crc);
@@ -161,12 +154,13 @@ static muonium_status take_parameter(loading *l, size_t index, const mu_record *
     /* Before its first step a parameter has no master copy to lose. */
     bool no_master = record->steps == 0 || record->master_later, restart = false;
     for (size_t k = 0; status == MUONIUM_OK && k < count; k++) {
-        status = find_entry(l, p, arrays[k].kind, &entries[k]);
-        if (!entries[k] && arrays[k].kind == MU_STATE_MASTER && no_master) {
+        const mu_state_spec *spec = arrays[k].spec;
+        status = find_entry(l, p, &arrays[k], &entries[k]);
+        if (!entries[k] && spec->from_parameter && no_master) {
             restart = true;
         } else if (!entries[k]) {
-            miss(l, p, arrays[k].kind);
-            complete = complete && !is_essential(arrays[k].kind);
+            miss(l, p, &arrays[k]);
+            complete = complete && spec->optional;
         }
     }
     if (status == MUONIUM_OK && p->muon) {
@@ -196,7 +190,7 @@ static muonium_status fit_parameter(loading *l, size_t index)
     }
     if (!found) {
         for (size_t k = 0; k < count; k++) {
-            miss(l, p, arrays[k].kind);
+            miss(l, p, &arrays[k]);
         }
         return MUONIUM_OK;
     }

@@ -98,11 +98,6 @@ static muonium_status buffer_at(list *l, size_t index, source *found)
 
 /* ---- fitting ---- */
 
-static bool is_listed(mu_state_kind kind)
-{
-    return kind == MU_STATE_MOMENTUM || kind == MU_STATE_EXP_AVG || kind == MU_STATE_EXP_AVG_SQ;
-}
-
 static bool has_shape(const source *from, const mu_state_array *array)
 {
     bool flat = from->ndim == 1 && from->shape[0] == array->elements;
@@ -125,8 +120,7 @@ static muonium_status fit_array(list *l, size_t place, mu_incoming *incoming, si
         mu_shape_text here = mu_format_shape(array->ndim, array->shape);
         return mu_fail(l->buffers ? MUONIUM_INVALID : MUONIUM_FORMAT,
                        "%s: number %zu, %s of %s, has shape %s and not %s: nothing was loaded",
-                       l->label, place, mu_state_name(array->kind), name.text, there.text,
-                       here.text);
+                       l->label, place, array->spec->name, name.text, there.text, here.text);
     }
     mu_incoming_array *added = mu_incoming_add(incoming, parameter, array, from.dtype, factor);
     added->entry = from.entry;
@@ -149,9 +143,10 @@ static muonium_status fit(list *l, mu_incoming *incoming, const muonium_position
                                         p->group->options.momentum_form);
         }
         for (size_t k = 0; status == MUONIUM_OK && k < count; k++) {
-            if (is_listed(arrays[k].kind)) {
-                status = fit_array(l, place++, incoming, i, &arrays[k], factor);
-            } else if (arrays[k].kind == MU_STATE_NORMUON) {
+            if (!arrays[k].spec->unlisted) {
+                status = fit_array(l, place++, incoming, i, &arrays[k],
+                                   arrays[k].spec->scaled_with_form ? factor : 1);
+            } else if (!arrays[k].spec->from_parameter) {
                 mu_incoming_add(incoming, i, &arrays[k], arrays[k].dtype, 1);
             }
         }
@@ -163,15 +158,23 @@ static muonium_status fit(list *l, mu_incoming *incoming, const muonium_position
 
 static muonium_status check_count(const list *l, const muonium_optimizer *optimizer)
 {
-    size_t muon = optimizer->counters.muon, adam = optimizer->counters.adam;
-    if (l->count == muon + 2 * adam) {
+    size_t needed = 0;
+    for (size_t i = 0; i < optimizer->count; i++) {
+        mu_state_array arrays[MU_STATE_KINDS];
+        for (size_t k = 0, kept = mu_state_arrays(optimizer->parameters[i], arrays); k < kept;
+             k++) {
+            needed += !arrays[k].spec->unlisted;
+        }
+    }
+    if (l->count == needed) {
         return MUONIUM_OK;
     }
     return mu_fail(l->buffers || !l->reader ? MUONIUM_INVALID : MUONIUM_FORMAT,
                    "%s: %zu buffers, but the optimizer needs %zu: one for each of its %zu Muon "
                    "parameters (momentum), two for each of its %zu AdamW parameters (first and "
                    "second moment)",
-                   l->label, l->count, muon + 2 * adam, muon, adam);
+                   l->label, l->count, needed, (size_t)optimizer->counters.muon,
+                   (size_t)optimizer->counters.adam);
 }
 
 /* ---- all of it ---- */

@@ -79,8 +79,8 @@ static muonium_status list_arrays(saving *s)
 {
     size_t room;
     const muonium_optimizer *optimizer = s->optimizer;
-    /* A parameter has three arrays at most: both moments and a master copy. */
-    s->arrays = mu_mul(optimizer->count, 3 * sizeof *s->arrays, &room) ? mu_alloc(room) : NULL;
+    bool fits = mu_mul(mu_count_state_arrays(optimizer), sizeof *s->arrays, &room);
+    s->arrays = fits ? mu_alloc(room) : NULL;
     if (s->arrays == NULL) {
         return mu_state_no_memory();
     }
@@ -89,7 +89,7 @@ static muonium_status list_arrays(saving *s)
         mu_state_array arrays[MU_STATE_KINDS];
         size_t count = mu_state_arrays(p, arrays);
         for (size_t k = 0; k < count; k++) {
-            if (mu_state_is_saved(p, &arrays[k])) {
+            if (mu_state_has_values(p, &arrays[k])) {
                 s->arrays[s->count++] = (struct saved_array){p, arrays[k], 0, true};
                 s->bytes += mu_state_bytes(&arrays[k]);
             }
@@ -191,7 +191,7 @@ static muonium_status describe_array(const struct saved_array *saved, muonium_wr
     const mu_state_array *array = &saved->array;
     char digits[9];
     snprintf(digits, sizeof digits, "%08" PRIx32, saved->crc);
-    const char *tensor = mu_join(name, saved->parameter->name, ".", mu_state_name(array->kind));
+    const char *tensor = mu_join(name, saved->parameter->name, ".", array->spec->name);
     const char *key = tensor ? mu_join(scratch, MU_KEY_CRC, tensor, "") : NULL;
     if (key == NULL) {
         return mu_state_no_memory();

@@ -1,7 +1,7 @@
 /*
  * state.h: the optimizer's state as a safetensors file.
  *
- *     state.c         which arrays the state of a parameter consists of
+ *     state.c         texts that saving and loading share
  *     options_text.c  options as text, for the metadata and for comparison
  *     state_file.c    the metadata of such a file, read and checked; muonium_verify
  *     save.c          writing
@@ -41,26 +41,6 @@
 enum { MU_STATE_PIECE = 1 << 20 }; /* bytes read or written at a time */
 
 /* ---- state.c ---- */
-
-/* One array of a parameter's state. */
-typedef struct mu_state_array {
-    mu_state_kind kind;
-    void *data;
-    muonium_dtype dtype;
-    size_t ndim;
-    uint64_t shape[MUONIUM_MAX_DIMS];
-    size_t elements;
-} mu_state_array;
-
-/* The arrays that a parameter keeps, in the order of their kinds; returns how many. A
- * master copy is among them before it holds anything. */
-MU_SHARED size_t mu_state_arrays(const mu_parameter *parameter,
-                                 mu_state_array arrays[MU_STATE_KINDS]);
-
-MU_SHARED size_t mu_state_bytes(const mu_state_array *array);
-
-/* Whether it goes into a file: a master copy that holds nothing yet does not. */
-MU_SHARED bool mu_state_is_saved(const mu_parameter *parameter, const mu_state_array *array);
 
 /* first + second + third as a string in `text`, whose former content goes; NULL if there
  * is no memory. */

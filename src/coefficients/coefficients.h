@@ -26,8 +26,8 @@ bool mu_find_extrema(double width, double tau[2]);
 void mu_fill_table(const double (*rows)[3], size_t count, int steps, double (*table)[3]);
 
 /* Write options->steps rows: from options->table (the last row repeats), else from the preset of
- * that name, else generated. Reads steps, table, table_rows, coefficients, lower, safety and
- * cushion. */
+ * that name, else generated. Reads steps, table, table_rows, coefficients, lower, safety,
+ * cushion and generated_rows. */
 muonium_status mu_choose_coefficients(const muonium_plan_options *options, double (*table)[3]);
 
 /* ---- scalar.c ---- */

@@ -80,7 +80,7 @@ static muonium_status read_part(loading *l, size_t own, const mu_incoming_array 
                        mu_state_bytes(&arrays[k]));
     }
     muonium_status status = MUONIUM_OK;
-    if (array->array.kind == MU_STATE_NORMUON) {
+    if (array->array.spec->per_row) {
         size_t first, rows;
         mu_rows_of_part(d, part, &first, &rows);
         status = read_run(l, &ours, first, 0, rows);

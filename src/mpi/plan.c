@@ -287,11 +287,12 @@ static muonium_status assign(const muonium_optimizer *description,
 
 static uint64_t state_bytes(const mu_parameter *p, const mu_part *part)
 {
-    const muonium_options *o = &p->group->options;
-    uint64_t each = p->muon ? muonium_dtype_size(o->state_dtype) : 2 * sizeof(float);
-    uint64_t bytes = part->elements * (each + (mu_keeps_master(p) ? sizeof(float) : 0));
-    if (p->muon && o->normuon) {
-        bytes += part->elements / p->matrices.cols.total * sizeof(float);
+    mu_state_array arrays[MU_STATE_KINDS];
+    size_t count = mu_state_arrays(p, arrays);
+    uint64_t bytes = 0;
+    for (size_t k = 0; k < count; k++) {
+        size_t each = arrays[k].spec->per_row ? p->matrices.cols.total : 1;
+        bytes += part->elements / each * muonium_dtype_size(arrays[k].dtype);
     }
     return bytes;
 }

@@ -58,7 +58,7 @@ static void visit_segments(saving *s, void (*visit)(saving *s, const mu_state_ar
             for (size_t at = 0; at < arrays[k].elements;) {
                 mu_segment segment = mu_segment_at(s->d, i, arrays[k].kind, at);
                 s->at = at;
-                if (mu_state_is_saved(o->parameters[i], &arrays[k])) {
+                if (mu_state_has_values(o->parameters[i], &arrays[k])) {
                     visit(s, &arrays[k], &segment);
                 }
                 at += segment.count;
@@ -261,7 +261,7 @@ static muonium_status pass_all(saving *s, bool receive)
             bool here = s->drained && i == s->parameter;
             size_t total = mu_state_bytes(&arrays[k]), first = 0;
             if ((here && arrays[k].kind < s->array) ||
-                !mu_state_is_saved(o->parameters[i], &arrays[k])) {
+                !mu_state_has_values(o->parameters[i], &arrays[k])) {
                 continue;
             }
             first = here && arrays[k].kind == s->array ? s->first : 0;

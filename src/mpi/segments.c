@@ -44,7 +44,7 @@ void mu_rows_of_part(const muonium_mpi *d, size_t part, size_t *first, size_t *c
 mu_segment mu_segment_at(const muonium_mpi *d, size_t parameter, mu_state_kind kind, size_t index)
 {
     const mu_parameter *p = d->description->parameters[parameter];
-    if (kind != MU_STATE_NORMUON) {
+    if (!mu_state_spec_of(kind)->per_row) {
         return find(d, parameter, index);
     }
     if (d->plan->parts[d->first_part[parameter]].cut == MU_CUT_WHOLE) {

@@ -53,12 +53,12 @@ static void adam_chunk(void *context, size_t index, unsigned worker)
         mu_piece piece =
             mu_piece_at(p, start, &p->all, chunk->first + done, left < MU_PIECE ? left : MU_PIECE);
         const float *g = mu_load_grad(schedule, p, &piece, g_buffer);
-        float *m = mu_load_state(&piece, p->exp_avg, m_buffer);
-        float *v = mu_load_state(&piece, p->exp_avg_sq, v_buffer);
+        float *m = mu_load_state(&piece, p->state[MU_STATE_EXP_AVG], m_buffer);
+        float *v = mu_load_state(&piece, p->state[MU_STATE_EXP_AVG_SQ], v_buffer);
         float *w = mu_load_weights(schedule, p, &piece, w_buffer);
         schedule->elementwise->adam(&step, g, m, v, w, piece.count);
-        mu_store_state(&piece, p->exp_avg, m);
-        mu_store_state(&piece, p->exp_avg_sq, v);
+        mu_store_state(&piece, p->state[MU_STATE_EXP_AVG], m);
+        mu_store_state(&piece, p->state[MU_STATE_EXP_AVG_SQ], v);
         mu_store_weights(schedule, p, &piece, w);
         done += piece.count;
     }

@@ -91,7 +91,8 @@ static void whole_of(const mu_parameter *p, const mu_matrix_place *place, size_t
 static bool is_tall(const mu_parameter *p, const mu_matrix_place *place)
 {
     const muonium_options *o = &p->group->options;
-    bool turns_squares = o->kernels_in_out && o->normalization == MUONIUM_NORM_AOL && !p->across;
+    bool turns_squares =
+        o->kernels_in_out && o->plan.normalization == MUONIUM_NORM_AOL && !p->across;
     size_t rows, cols;
     whole_of(p, place, &rows, &cols);
     return rows > cols || (turns_squares && rows == cols);
@@ -340,7 +341,7 @@ static void run_batch(muonium_optimizer *optimizer, const mu_class *of, size_t c
     if (of->across) {
         mu_plan_run_across(of->plan, schedule->oriented, schedule->surveys, of->across,
                            schedule->workspace, schedule->certificates);
-    } else if (!optimizer->identity) {
+    } else {
         mu_plan_run(of->plan, count, schedule->oriented, schedule->surveys, schedule->workspace,
                     schedule->certificates);
     }
@@ -359,7 +360,8 @@ static void run_batch(muonium_optimizer *optimizer, const mu_class *of, size_t c
             if (is_left_alone(&schedule->certificates[i])) {
                 continue; /* what is not finite must not stay in the running mean */
             }
-            normalize_rows(&b, i, &place, member->parameter->normuon + at + place.first_row);
+            float *running = member->parameter->state[MU_STATE_NORMUON];
+            normalize_rows(&b, i, &place, running + at + place.first_row);
         }
     }
     mu_pool_run(apply_rows, &b, count * b.row_tasks, workers);

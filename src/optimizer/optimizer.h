@@ -10,7 +10,8 @@
  *     step.c        the step; muon.c and adam.c do its two halves
  *     places.c      the step with everything at new places
  *     use.c         which call is using the optimizer
- *     state.c       the state in memory; state_values.c: which one an optimizer accepts
+ *     state_arrays.c  the arrays that the state consists of
+ *     state_values.c  which values an optimizer accepts; state.c: the state in memory
  *     gradients.c, qk_clip.c, report.c
  */
 #ifndef MU_OPTIMIZER_H
@@ -19,6 +20,7 @@
 #include <stdatomic.h>
 
 #include "base/base.h"
+#include "optimizer/state_arrays.h"
 #include "orthogonalize/across.h"
 #include "vector/elementwise.h"
 #include "vector/rows.h"
@@ -32,12 +34,6 @@ muonium_status mu_read_options(const muonium_options *given, muonium_options *op
 
 /* Fail, naming field and value, unless all fields are in range. */
 muonium_status mu_check_options(const muonium_options *options);
-
-/* The part that concerns orthogonalisation. With generated_rows the table is generated
- * into `storage`, to which options->table then points. */
-MU_SHARED muonium_status mu_plan_options_of(const muonium_options *options,
-                                            double (*storage)[3], /* MUONIUM_MAX_STEPS rows */
-                                            muonium_plan_options *plan_options);
 
 /* What "follow Muon" comes to. */
 double mu_adam_lr(const muonium_options *options);
@@ -68,13 +64,38 @@ typedef struct mu_offset {
 
 MU_SHARED mu_offset mu_walk_to(const mu_walk *walk, size_t index);
 
+/* Bit d stands for dimension d. */
+typedef struct mu_axes {
+    uint32_t out, in; /* rows, columns */
+} mu_axes;
+
+/* An entry of the table of layouts. */
+typedef struct mu_layout mu_layout;
+struct mu_layout {
+    muonium_layout id;
+    const char *name;
+    size_t least_dims;
+    const char *dims; /* the dimensions, for messages */
+    muonium_status (*check)(const mu_layout *layout, const muonium_tensor *tensor,
+                            const char *name);
+    mu_axes (*axes)(const muonium_tensor *tensor); /* of a tensor that was checked */
+    bool positions;        /* the batch runs over positions of a convolution */
+    bool judged_flattened; /* routing looks at (out, all the rest), not at the matrices */
+    bool contiguous;       /* a dense tensor stores each matrix row by row, without gaps */
+    bool leading_batch;    /* the batch is all dimensions but the last two */
+};
+
+/* The layout of a tensor; MUONIUM_LAYOUT_AUTO is resolved by ndim and options. */
+const mu_layout *mu_resolve_layout(const muonium_tensor *tensor, const muonium_options *options);
+
 /* The matrices of a tensor: for each of batch.total indices, each block of rows. */
 typedef struct mu_matrices {
+    const mu_layout *layout;
     mu_walk batch, rows, cols;
     size_t blocks;       /* of rows, at least 1 */
     const size_t *sizes; /* of the blocks; NULL: equal ones */
     size_t count;        /* of matrices: batch.total * blocks */
-    size_t positions;    /* spatial layout: how many; else 1 */
+    size_t positions;    /* of a convolution under the layout spatial; else 1 */
 } mu_matrices;
 
 /* One of them: its rows are rows.total indices from first_row on. */
@@ -85,10 +106,9 @@ typedef struct mu_matrix_place {
 
 MU_SHARED mu_matrix_place mu_matrix_at(const mu_matrices *matrices, size_t index);
 
-/* Describe a tensor under a layout (AUTO resolved by options). Fails, naming the
- * parameter and the value, on axes or splits that do not fit. `sizes` points to
- * tensor->row_splits. For a tensor with no layout that makes sense (fewer than two
- * dimensions) it is one matrix of one row. */
+/* The matrices of a tensor under its layout. Fails, naming the parameter and the value, on
+ * axes or splits that do not fit. `sizes` points to tensor->row_splits. A tensor of fewer than
+ * two dimensions is one matrix of one row. */
 muonium_status mu_layout_of(const muonium_tensor *tensor, const char *name,
                             const muonium_options *options, mu_matrices *matrices);
 
@@ -133,6 +153,9 @@ void mu_log_routes(const muonium_optimizer *optimizer);
 
 /* ---- the optimizer ---- */
 
+/* Elements that are worked on at a time, in buffers that stay in L1. */
+enum { MU_PIECE = 1024 };
+
 struct muonium_group {
     muonium_group *next;
     size_t number;     /* among the groups of its optimizer */
@@ -142,7 +165,7 @@ struct muonium_group {
     char *strings;                      /* copies of the options' */
 };
 
-typedef struct mu_parameter {
+struct mu_parameter {
     char *name;
     uint64_t name_hash;
     size_t number;          /* among the parameters of its optimizer */
@@ -162,19 +185,14 @@ typedef struct mu_parameter {
      * element on; a whole parameter's are its own. */
     uint64_t random_key;
     uint64_t random_first;
-    const mu_across *across; /* it is some columns of one matrix; else NULL */
-    /* State, dense and row-major; NULL where not used. */
-    void *momentum; /* of options.state_dtype */
-    float *exp_avg; /* AdamW */
-    float *exp_avg_sq;
-    float *normuon; /* one per row of each matrix */
-    float *master;
-    bool has_master;                   /* master holds the parameter: from its first step on */
+    const mu_across *across;     /* it is some columns of one matrix; else NULL */
+    void *state[MU_STATE_KINDS]; /* dense and row-major; NULL where not kept */
+    bool has_master;             /* the master copy holds the parameter: from its first step on */
     muonium_certificate *certificates; /* matrices.count of them, of the last step */
     bool certified;
     bool moderate; /* the momentum is known to be far from overflowing: a step with a gradient
                       that is too need not examine it. False whenever others may write it. */
-} mu_parameter;
+};
 
 typedef struct mu_schedule mu_schedule; /* schedule.h */
 
@@ -197,22 +215,9 @@ struct muonium_optimizer {
     size_t holders;             /* objects of libmuonium_mpi that rely on this description */
     _Atomic(const char *) user; /* the call that is using it; NULL: none. See mu_enter. */
     atomic_bool in_loss;        /* muonium_step_with is calling its `loss` */
-    bool identity;              /* for tests: leave D as it is instead of orthogonalising it */
 };
 
 /* ---- state_values.c: which state an optimizer accepts, wherever it comes from ---- */
-
-typedef enum mu_state_kind {
-    MU_STATE_MOMENTUM,
-    MU_STATE_EXP_AVG,
-    MU_STATE_EXP_AVG_SQ,
-    MU_STATE_NORMUON,
-    MU_STATE_MASTER,
-    MU_STATE_KINDS
-} mu_state_kind;
-
-/* "momentum" and so on. */
-MU_SHARED const char *mu_state_name(mu_state_kind kind);
 
 /* Up to here every count is exact in a double, as bias corrections need it. */
 #define MU_MOST_STEPS ((uint64_t)1 << 53)
@@ -262,7 +267,7 @@ muonium_status mu_check_unheld(const muonium_optimizer *optimizer, const char *c
 muonium_status mu_parameter_at(const muonium_optimizer *optimizer, size_t index,
                                mu_parameter **parameter);
 
-/* parameters.c: whether a parameter has a master copy beside it. */
+/* state_arrays.c: whether a parameter has a master copy beside it. */
 MU_SHARED bool mu_keeps_master(const mu_parameter *p);
 
 /* parameters.c: fail, naming what cannot be done, if the optimizer is a description. */

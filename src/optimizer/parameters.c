@@ -32,7 +32,8 @@ static muonium_status make_group(const muonium_options *given, muonium_group **m
         return status;
     }
     size_t pointers = options.patterns ? options.pattern_count * sizeof(char *) : 0;
-    size_t bytes = pointers + text_bytes(options.coefficients) + text_bytes(options.direct_set);
+    size_t bytes =
+        pointers + text_bytes(options.plan.coefficients) + text_bytes(options.plan.direct_set);
     for (size_t i = 0; options.patterns && i < options.pattern_count; i++) {
         bytes += text_bytes(options.patterns[i]);
     }
@@ -53,15 +54,15 @@ static muonium_status make_group(const muonium_options *given, muonium_group **m
         }
         group->options.patterns = patterns;
     }
-    group->options.coefficients = keep_text(&room, options.coefficients);
-    group->options.direct_set = keep_text(&room, options.direct_set);
-    if (options.table) {
+    group->options.plan.coefficients = keep_text(&room, options.plan.coefficients);
+    group->options.plan.direct_set = keep_text(&room, options.plan.direct_set);
+    if (options.plan.table) {
         /* Rows beyond the last that can ever be used need no place. */
-        size_t rows =
-            options.table_rows < MUONIUM_MAX_STEPS ? options.table_rows : MUONIUM_MAX_STEPS;
-        memcpy(group->table, options.table, rows * sizeof group->table[0]);
-        group->options.table = (const double(*)[3])group->table;
-        group->options.table_rows = rows;
+        size_t rows = options.plan.table_rows < MUONIUM_MAX_STEPS ? options.plan.table_rows
+                                                                  : MUONIUM_MAX_STEPS;
+        memcpy(group->table, options.plan.table, rows * sizeof group->table[0]);
+        group->options.plan.table = (const double(*)[3])group->table;
+        group->options.plan.table_rows = rows;
     }
     *made = group;
     return MUONIUM_OK;
@@ -161,11 +162,7 @@ static void free_parameter(mu_parameter *p)
     if (p) {
         mu_free(p->name);
         mu_free((void *)(uintptr_t)p->tensor.row_splits);
-        mu_free(p->momentum);
-        mu_free(p->exp_avg);
-        mu_free(p->exp_avg_sq);
-        mu_free(p->normuon);
-        mu_free(p->master);
+        mu_free_state(p);
         mu_free(p->certificates);
         mu_free(p);
     }
@@ -352,11 +349,6 @@ static muonium_status check_memory(muonium_optimizer *optimizer, mu_parameter *p
     return MUONIUM_OK;
 }
 
-bool mu_keeps_master(const mu_parameter *p)
-{
-    return p->group->options.master && p->tensor.dtype != MUONIUM_F32;
-}
-
 muonium_status mu_need_state(const muonium_optimizer *optimizer, const char *action)
 {
     if (optimizer->stateless) {
@@ -370,30 +362,10 @@ muonium_status mu_need_state(const muonium_optimizer *optimizer, const char *act
 
 static bool allocate_state(mu_parameter *p)
 {
-    const muonium_options *o = &p->group->options;
-    size_t floats = p->elements * sizeof(float);
     if (p->muon) {
-        p->momentum = mu_alloc_zeroed(p->elements * muonium_dtype_size(o->state_dtype));
         p->certificates = mu_alloc_zeroed(p->matrices.count * sizeof *p->certificates);
-        if (o->normuon) {
-            p->normuon = mu_alloc_zeroed(p->matrices.batch.total * p->matrices.rows.total *
-                                         sizeof *p->normuon);
-        }
-        if (!p->momentum || !p->certificates || (o->normuon && !p->normuon)) {
-            return false;
-        }
-    } else {
-        p->exp_avg = mu_alloc_zeroed(floats);
-        p->exp_avg_sq = mu_alloc_zeroed(floats);
-        if (!p->exp_avg || !p->exp_avg_sq) {
-            return false;
-        }
     }
-    if (mu_keeps_master(p)) {
-        p->master = mu_alloc(floats);
-        return p->master != NULL;
-    }
-    return true;
+    return mu_allocate_state(p) && (!p->muon || p->certificates);
 }
 
 static muonium_status describe(muonium_optimizer *optimizer, const muonium_tensor *tensor,

@@ -32,7 +32,7 @@ mu_piece mu_piece_at(const mu_parameter *parameter, mu_offset base, const mu_wal
 
 bool mu_lets_infinities_through(const mu_parameter *parameter)
 {
-    return parameter->group->options.nonfinite == MUONIUM_NONFINITE_PROPAGATE;
+    return parameter->group->options.plan.nonfinite == MUONIUM_NONFINITE_PROPAGATE;
 }
 
 float mu_weight_limit(const mu_parameter *parameter)
@@ -94,8 +94,8 @@ void mu_store_state(const mu_piece *piece, float *state, const float *values)
 static mu_block half_momentum(const mu_parameter *parameter, const mu_piece *piece)
 {
     muonium_dtype dtype = parameter->group->options.state_dtype;
-    const char *first =
-        (const char *)parameter->momentum + piece->state * muonium_dtype_size(dtype);
+    const char *first = (const char *)parameter->state[MU_STATE_MOMENTUM] +
+                        piece->state * muonium_dtype_size(dtype);
     return as_block(first, dtype, piece->state_stride, piece->count);
 }
 
@@ -103,7 +103,7 @@ float *mu_load_momentum(const mu_schedule *schedule, const mu_parameter *paramet
                         const mu_piece *piece, float *buffer)
 {
     if (parameter->group->options.state_dtype == MUONIUM_F32) {
-        return mu_load_state(piece, parameter->momentum, buffer);
+        return mu_load_state(piece, parameter->state[MU_STATE_MOMENTUM], buffer);
     }
     mu_block from = half_momentum(parameter, piece);
     schedule->rows->load(&from, buffer, piece->count);
@@ -114,7 +114,7 @@ void mu_store_momentum(const mu_schedule *schedule, const mu_parameter *paramete
                        const mu_piece *piece, const float *values)
 {
     if (parameter->group->options.state_dtype == MUONIUM_F32) {
-        mu_store_state(piece, parameter->momentum, values);
+        mu_store_state(piece, parameter->state[MU_STATE_MOMENTUM], values);
         return;
     }
     mu_block to = half_momentum(parameter, piece);
@@ -124,8 +124,8 @@ void mu_store_momentum(const mu_schedule *schedule, const mu_parameter *paramete
 float *mu_load_weights(const mu_schedule *schedule, const mu_parameter *parameter,
                        const mu_piece *piece, float *buffer)
 {
-    if (parameter->master) {
-        return mu_load_state(piece, parameter->master, buffer);
+    if (parameter->state[MU_STATE_MASTER]) {
+        return mu_load_state(piece, parameter->state[MU_STATE_MASTER], buffer);
     }
     if (parameter->tensor.dtype == MUONIUM_F32 && piece->data_stride == 1) {
         return (float *)(void *)piece->data;
@@ -165,8 +165,8 @@ void mu_store_weights(const mu_schedule *schedule, const mu_parameter *parameter
                       const mu_piece *piece, const float *values)
 {
     const muonium_tensor *t = &parameter->tensor;
-    if (parameter->master) {
-        mu_store_state(piece, parameter->master, values);
+    if (parameter->state[MU_STATE_MASTER]) {
+        mu_store_state(piece, parameter->state[MU_STATE_MASTER], values);
     } else if ((const void *)values == (const void *)piece->data) {
         return;
     }

@@ -6,19 +6,33 @@
 
 #include "optimizer/optimizer.h"
 
+/* The pointer of an array in a muonium_state. */
+static void *get_pointer(const muonium_state *state, const mu_state_spec *spec)
+{
+    void *pointer;
+    memcpy(&pointer, (const char *)state + spec->field, sizeof pointer);
+    return pointer;
+}
+
+static void set_pointer(muonium_state *state, const mu_state_spec *spec, void *pointer)
+{
+    memcpy((char *)state + spec->field, &pointer, sizeof pointer);
+}
+
 static muonium_state state_of(const mu_parameter *p)
 {
-    return (muonium_state){
-        .steps = p->steps,
-        .elements = p->elements,
-        .momentum = p->momentum,
-        .momentum_dtype = p->group->options.state_dtype,
-        .exp_avg = p->exp_avg,
-        .exp_avg_sq = p->exp_avg_sq,
-        .normuon = p->normuon,
-        .rows = p->normuon ? p->matrices.batch.total * p->matrices.rows.total : 0,
-        .master = p->has_master ? p->master : NULL,
-    };
+    mu_state_array arrays[MU_STATE_KINDS];
+    muonium_state state = {.steps = p->steps,
+                           .elements = p->elements,
+                           .momentum_dtype = p->group->options.state_dtype};
+    for (size_t k = 0, kept = mu_state_arrays(p, arrays); k < kept; k++) {
+        set_pointer(&state, arrays[k].spec,
+                    mu_state_has_values(p, &arrays[k]) ? arrays[k].data : NULL);
+        if (arrays[k].spec->per_row && arrays[k].data) {
+            state.rows = arrays[k].elements;
+        }
+    }
+    return state;
 }
 
 muonium_status muonium_state_of(const muonium_optimizer *optimizer, size_t parameter,
@@ -36,48 +50,50 @@ muonium_status muonium_state_of(const muonium_optimizer *optimizer, size_t param
     return status;
 }
 
-/* An array given, and the place that it goes to. */
-typedef struct copy {
-    void *to;
-    const void *from;
-    size_t elements;
-    muonium_dtype dtype;
-} copy;
-
-static muonium_status check_places(const mu_parameter *p, const muonium_state *given,
-                                   const muonium_state *own, const copy copies[MU_STATE_KINDS])
+/* Fail unless the given arrays are among those that the parameter keeps, of their sizes and
+ * type. */
+static muonium_status check_arrays(const mu_parameter *p, const muonium_state *given)
 {
-    for (mu_state_kind i = 0; i < MU_STATE_KINDS; i++) {
-        if (copies[i].from && !copies[i].to) {
+    muonium_state own = state_of(p);
+    bool has_rows = false;
+    for (mu_state_kind kind = 0; kind < MU_STATE_KINDS; kind++) {
+        const mu_state_spec *spec = mu_state_spec_of(kind);
+        if (get_pointer(given, spec) && !p->state[kind]) {
             return mu_fail(MUONIUM_INVALID,
                            "%s has no %s: it is stepped by %s (%s), and keeps what its options "
                            "ask for",
-                           p->name, mu_state_name(i), p->muon ? "Muon" : "AdamW", p->reason);
+                           p->name, spec->name, p->muon ? "Muon" : "AdamW", p->reason);
         }
+        has_rows = has_rows || (spec->per_row && get_pointer(given, spec));
     }
-    if (given->elements != own->elements || (given->normuon && given->rows != own->rows)) {
+    if (given->elements != own.elements || (has_rows && given->rows != own.rows)) {
         return mu_fail(MUONIUM_INVALID,
                        "the state given for %s has %zu elements and %zu rows: it needs %zu and "
                        "%zu",
-                       p->name, given->elements, given->rows, own->elements, own->rows);
+                       p->name, given->elements, given->rows, own.elements, own.rows);
     }
-    if (given->momentum && given->momentum_dtype != own->momentum_dtype) {
+    if (given->momentum && given->momentum_dtype != own.momentum_dtype) {
         return mu_fail(MUONIUM_INVALID,
                        "momentum_dtype of the state given for %s is %d: its group keeps %d",
-                       p->name, (int)given->momentum_dtype, (int)own->momentum_dtype);
+                       p->name, (int)given->momentum_dtype, (int)own.momentum_dtype);
     }
     return MUONIUM_OK;
 }
 
-static muonium_status check_values(const mu_parameter *p, uint64_t steps,
-                                   const copy copies[MU_STATE_KINDS])
+static muonium_status check_values(const mu_parameter *p, const muonium_state *given,
+                                   const mu_state_array *arrays, size_t count)
 {
     static const mu_state_refusal refusal = {
         "muonium_set_state", "nothing was set; give finite values", MUONIUM_INVALID, false};
-    muonium_status status = mu_check_count(steps, p->name, &refusal);
-    for (mu_state_kind i = 0; status == MUONIUM_OK && i < MU_STATE_KINDS; i++) {
-        mu_state_values values = {p, i, copies[i].dtype, copies[i].from, copies[i].elements, 0};
-        if (copies[i].from && !mu_state_is_sound(&values)) {
+    muonium_status status = mu_check_count(given->steps, p->name, &refusal);
+    for (size_t k = 0; status == MUONIUM_OK && k < count; k++) {
+        mu_state_values values = {p,
+                                  arrays[k].kind,
+                                  arrays[k].dtype,
+                                  get_pointer(given, arrays[k].spec),
+                                  arrays[k].elements,
+                                  0};
+        if (values.data && !mu_state_is_sound(&values)) {
             status = mu_state_fault(&values, &refusal);
         }
     }
@@ -92,32 +108,28 @@ static muonium_status set_state(muonium_optimizer *optimizer, size_t parameter,
     if (status != MUONIUM_OK || !state) {
         return state ? status : mu_fail(MUONIUM_INVALID, "state is NULL: pass what to set");
     }
-    muonium_state own = state_of(p);
-    const copy copies[MU_STATE_KINDS] = {
-        [MU_STATE_MOMENTUM] = {own.momentum, state->momentum, own.elements, own.momentum_dtype},
-        [MU_STATE_EXP_AVG] = {own.exp_avg, state->exp_avg, own.elements, MUONIUM_F32},
-        [MU_STATE_EXP_AVG_SQ] = {own.exp_avg_sq, state->exp_avg_sq, own.elements, MUONIUM_F32},
-        [MU_STATE_NORMUON] = {own.normuon, state->normuon, own.rows, MUONIUM_F32},
-        [MU_STATE_MASTER] = {p->master, state->master, own.elements, MUONIUM_F32},
-    };
-    status = check_places(p, state, &own, copies);
+    mu_state_array arrays[MU_STATE_KINDS];
+    size_t count = mu_state_arrays(p, arrays);
+    status = check_arrays(p, state);
     if (status == MUONIUM_OK) {
         mu_fenv environment = mu_fenv_enter();
-        status = check_values(p, state->steps, copies);
+        status = check_values(p, state, arrays, count);
         mu_fenv_leave(environment);
     }
     if (status != MUONIUM_OK) {
         return status;
     }
-    for (mu_state_kind i = 0; i < MU_STATE_KINDS; i++) {
-        size_t bytes = copies[i].elements * muonium_dtype_size(copies[i].dtype);
-        if (copies[i].from) {
-            memmove(copies[i].to, copies[i].from, bytes);
-        } else if (copies[i].to) {
-            memset(copies[i].to, 0, bytes);
+    for (size_t k = 0; k < count; k++) {
+        const void *from = get_pointer(state, arrays[k].spec);
+        if (from) {
+            memmove(arrays[k].data, from, mu_state_bytes(&arrays[k]));
+        } else if (arrays[k].data) {
+            memset(arrays[k].data, 0, mu_state_bytes(&arrays[k]));
+        }
+        if (arrays[k].spec->from_parameter) {
+            p->has_master = from != NULL;
         }
     }
-    p->has_master = state->master != NULL;
     p->steps = state->steps;
     p->moderate = false;
     return MUONIUM_OK;

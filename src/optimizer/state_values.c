@@ -9,17 +9,6 @@
 #include "base/half.h"
 #include "optimizer/optimizer.h"
 
-static const char *const names[MU_STATE_KINDS] = {
-    [MU_STATE_MOMENTUM] = "momentum",     [MU_STATE_EXP_AVG] = "exp_avg",
-    [MU_STATE_EXP_AVG_SQ] = "exp_avg_sq", [MU_STATE_NORMUON] = "normuon",
-    [MU_STATE_MASTER] = "master",
-};
-
-const char *mu_state_name(mu_state_kind kind)
-{
-    return names[kind];
-}
-
 /* Loops without an early end, which compilers turn into vectors. */
 
 static bool all_finite_f32(const float *x, size_t n)
@@ -60,19 +49,17 @@ static bool any_nan(const float *x, size_t n)
 
 bool mu_state_is_sound(const mu_state_values *values)
 {
-    bool any = values->parameter->group->options.nonfinite == MUONIUM_NONFINITE_PROPAGATE;
+    bool any = values->parameter->group->options.plan.nonfinite == MUONIUM_NONFINITE_PROPAGATE;
     if (values->dtype == MUONIUM_BF16) {
         return any || all_finite_bf16(values->data, values->count);
     }
     const float *x = values->data;
-    if (values->kind == MU_STATE_EXP_AVG_SQ || values->kind == MU_STATE_NORMUON) {
-        if (any_negative(x, values->count)) {
-            return false;
-        }
+    const mu_state_spec *spec = mu_state_spec_of(values->kind);
+    if (spec->non_negative && any_negative(x, values->count)) {
+        return false;
     }
-    /* Infinity is a value of a second moment that overflowed. */
-    bool infinite = values->kind == MU_STATE_EXP_AVG_SQ;
-    return any || (infinite ? !any_nan(x, values->count) : all_finite_f32(x, values->count));
+    return any ||
+           (spec->may_overflow ? !any_nan(x, values->count) : all_finite_f32(x, values->count));
 }
 
 muonium_status mu_state_fault(const mu_state_values *values, const mu_state_refusal *refusal)
@@ -89,13 +76,14 @@ muonium_status mu_state_fault(const mu_state_values *values, const mu_state_refu
                        : (double)*(const float *)one.data;
     mu_quoted name = mu_quote(values->parameter->name);
     if (isfinite(value)) {
-        return mu_fail(
-            refusal->status, "%s: %s of %s is %g at element %zu: a mean of squares is not negative",
-            refusal->source, mu_state_name(values->kind), name.text, value, values->first + at);
+        return mu_fail(refusal->status,
+                       "%s: %s of %s is %g at element %zu: a mean of squares is not negative",
+                       refusal->source, mu_state_spec_of(values->kind)->name, name.text, value,
+                       values->first + at);
     }
     return mu_fail(MUONIUM_NON_FINITE,
                    "%s: %s of %s is %g at element %zu%s: %s, or set nonfinite to propagate",
-                   refusal->source, mu_state_name(values->kind), name.text, value,
+                   refusal->source, mu_state_spec_of(values->kind)->name, name.text, value,
                    values->first + at, refusal->converted ? ", after conversion" : "",
                    refusal->outcome);
 }

@@ -122,7 +122,7 @@ static muonium_status check_values(muonium_optimizer *optimizer)
     mu_pool_run(check_chunk, schedule, schedule->chunk_count, mu_pool_workers());
     for (size_t i = 0; i < schedule->chunk_count; i++) {
         const mu_parameter *p = schedule->chunks[i].parameter;
-        if (schedule->unsound[i] && p->group->options.nonfinite == MUONIUM_NONFINITE_ERROR) {
+        if (schedule->unsound[i] && p->group->options.plan.nonfinite == MUONIUM_NONFINITE_ERROR) {
             return report_bad(schedule, p);
         }
     }
@@ -152,11 +152,12 @@ static void note_moderate(const muonium_optimizer *optimizer)
 static void begin_master(const mu_schedule *schedule, mu_parameter *p)
 {
     mu_offset start = {0, 0, 0};
+    float *master = p->state[MU_STATE_MASTER];
     for (size_t done = 0; done < p->elements;) {
         mu_piece piece = mu_piece_at(p, start, &p->all, done, MU_PIECE);
         mu_block from = {piece.data, p->tensor.dtype, piece.data_stride, piece.data_stride,
                          1,          piece.count};
-        schedule->rows->load(&from, p->master + piece.state, piece.count);
+        schedule->rows->load(&from, master + piece.state, piece.count);
         done += piece.count;
     }
     p->has_master = true;
@@ -194,7 +195,7 @@ void mu_step_commit(muonium_optimizer *optimizer)
             continue;
         }
         p->steps++;
-        if (p->master && !p->has_master) {
+        if (p->state[MU_STATE_MASTER] && !p->has_master) {
             begin_master(schedule, p);
         }
     }

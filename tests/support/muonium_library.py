@@ -1,0 +1,370 @@
+"""The library by ctypes, for tests: the structs of muonium.h and a thin optimizer over them.
+
+Options and layouts go by the names that the reference uses, so that one description of a run
+drives both. Arrays of bf16 are NumPy arrays of uint16.
+"""
+import ctypes
+from ctypes import (c_bool, c_char_p, c_double, c_float, c_int, c_size_t, c_uint32, c_uint64,
+                    c_void_p)
+import os
+import pathlib
+
+import numpy as np
+
+from reference.coefficients import Generated
+from reference.rounding import bf16_bits, bf16_values
+
+BUILD = pathlib.Path(
+    os.environ.get("MUONIUM_BUILD_DIR", pathlib.Path(__file__).resolve().parents[2] / "build")
+)
+MAX_DIMS = 8
+STATUS = ("OK", "INVALID", "NO_MEMORY", "NON_FINITE", "NOT_CONVERGED", "IO", "FORMAT")
+
+# The values of the enums of muonium.h, by the names of the reference.
+ENUMS = {
+    "momentum_form": ("lerp", "sum", "ema_corrected"),
+    "nesterov_form": ("auto", "lerp", "sum"),
+    "scale": ("original", "match_rms_adamw", "rms_to_rms", "none"),
+    "decay": ("decoupled", "cautious", "independent"),
+    "normalization": ("frobenius", "schatten", "aol", "spectral", "none"),
+    "eps_mode": ("none", "clamp", "add", "optax"),
+    "precision": ("f32", "f64", "bf16", "f16"),
+    "rounding": ("stored", "torch", "keller", "motif", "fp16"),
+    "state_dtype": ("f32", "f64", "bf16", "f16"),
+    "form": ("auto", "standard", "gram", "direct", "quintic"),
+    "nonfinite": ("error", "skip", "propagate"),
+    "adam": ("adamw", "nadamw", "by_nesterov"),
+    "nadamw_form": ("lookahead", "timm", "optax"),
+    "route": ("auto", "muon", "adam"),
+    "layout_3d": ("auto", "flatten", "spatial", "experts", "fan"),
+    "routing": ("muonium", "timm", "torch", "wrapper", "keller", "moonlight", "motif"),
+}
+DTYPES = ENUMS["precision"]
+LAYOUTS = ENUMS["layout_3d"]
+OUTCOMES = ("orthogonalized", "zero", "skipped", "propagated")
+
+Table = c_double * 3
+LogFunction = ctypes.CFUNCTYPE(None, c_void_p, c_char_p)
+LossFunction = ctypes.CFUNCTYPE(c_double, c_void_p)
+
+
+class PlanOptions(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", c_size_t), ("steps", c_int), ("table", ctypes.POINTER(Table)),
+        ("table_rows", c_size_t), ("coefficients", c_char_p), ("lower", c_double),
+        ("safety", c_double), ("cushion", c_double),
+        ("normalization", c_int), ("eps_mode", c_int), ("eps", c_double),
+        ("safety_factor", c_double), ("precision", c_int), ("form", c_int),
+        ("direct_set", c_char_p), ("nonfinite", c_int), ("exact_certificate", c_bool),
+        ("rounding", c_int), ("generated_rows", c_int),
+    ]
+
+
+class Options(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", c_size_t), ("plan", PlanOptions), ("lr", c_double),
+        ("weight_decay", c_double),
+        ("momentum", c_double), ("momentum_form", c_int), ("nesterov", c_bool),
+        ("nesterov_form", c_int), ("scale", c_int), ("scale_factor", c_double),
+        ("decay", c_int), ("spatial_normalize", c_bool), ("maximize", c_bool), ("normuon", c_bool),
+        ("normuon_beta2", c_double), ("normuon_eps", c_double), ("adam", c_int),
+        ("nadamw_form", c_int), ("adam_lr", c_double), ("adam_lr_scale", c_double), ("adam_beta1", c_double), ("adam_beta2", c_double),
+        ("adam_eps", c_double), ("adam_eps_root", c_double), ("adam_weight_decay", c_double),
+        ("route", c_int), ("routing", c_int),
+        ("patterns", ctypes.POINTER(c_char_p)), ("pattern_count", c_size_t),
+        ("only_patterns", c_bool), ("split_fused", c_bool),
+        ("min_dim", c_size_t), ("max_aspect", c_double), ("only_2d", c_bool), ("kernels_in_out", c_bool),
+        ("layout_3d", c_int), ("state_dtype", c_int), ("master", c_bool),
+        ("stochastic_rounding", c_bool), ("seed", c_uint64), ("scratch_bytes", c_size_t),
+        ("log", LogFunction), ("log_context", c_void_p),
+    ]
+
+
+class Tensor(ctypes.Structure):
+    _fields_ = [
+        ("name", c_char_p), ("dtype", c_int), ("ndim", c_size_t), ("shape", c_size_t * MAX_DIMS),
+        ("data", c_void_p), ("grad", c_void_p), ("f32_grad", c_bool),
+        ("strides", ctypes.POINTER(ctypes.c_ssize_t)),
+        ("grad_strides", ctypes.POINTER(ctypes.c_ssize_t)),
+        ("layout", c_int), ("out_axes", c_uint32), ("in_axes", c_uint32),
+        ("row_splits", ctypes.POINTER(c_size_t)), ("row_split_count", c_size_t),
+        ("heads", c_size_t), ("route", c_int),
+    ]
+
+
+class QK(ctypes.Structure):
+    _fields_ = [
+        ("query", c_size_t), ("key", c_size_t), ("query_row", c_size_t), ("key_row", c_size_t),
+        ("heads", c_size_t), ("key_heads", c_size_t), ("head_dim", c_size_t),
+        ("max_logits", ctypes.POINTER(c_float)), ("threshold", c_double),
+    ]
+
+
+class Report(ctypes.Structure):
+    _fields_ = [
+        ("name", c_char_p), ("muon", c_bool), ("reason", c_char_p), ("matrices", c_size_t),
+        ("rows", c_size_t), ("cols", c_size_t), ("form", c_int), ("restarts", c_int),
+        ("direct_set", c_char_p), ("flops", c_double), ("state_bytes", c_size_t), ("step_rms", c_double),
+        ("lr", c_double), ("steps", c_uint64),
+    ]
+
+
+class Counters(ctypes.Structure):
+    _fields_ = [
+        ("steps", c_uint64), ("matrices", c_uint64), ("skipped", c_uint64), ("rescued", c_uint64),
+        ("zero", c_uint64), ("muon", c_size_t), ("adam", c_size_t), ("state_bytes", c_size_t),
+        ("scratch_bytes", c_size_t), ("flops", c_double),
+    ]
+
+
+class Certificate(ctypes.Structure):
+    _fields_ = [("outcome", c_int), ("rescued", c_int), ("divisor", c_double),
+                ("deviation", c_double), ("bound", c_double), ("orthogonality_error", c_double),
+                ("sigma_min", c_double), ("sigma_max", c_double)]
+
+
+class MuoniumError(Exception):
+    def __init__(self, status, message):
+        super().__init__(f"{status}: {message}")
+        self.status = status
+
+
+def _declare(library):
+    pointer = ctypes.POINTER
+    library.muonium_last_error.restype = c_char_p
+    library.muonium_recipe_name.restype = c_char_p
+    library.muonium_destroy.restype = None
+    library.muonium_destroy.argtypes = [c_void_p]
+    library.muonium_parameter_count.restype = c_size_t
+    library.muonium_parameter_count.argtypes = [c_void_p]
+    for name, *arguments in (
+            ("options_init_sized", pointer(Options), c_size_t, c_size_t, c_char_p),
+            ("create", pointer(Options), pointer(c_void_p)),
+            ("add_group", c_void_p, pointer(Options), pointer(c_void_p)),
+            ("add", c_void_p, pointer(Tensor), c_void_p),
+            ("find", c_void_p, c_char_p, pointer(c_size_t)),
+            ("set_data", c_void_p, c_size_t, c_void_p),
+            ("set_grad", c_void_p, c_size_t, c_void_p),
+            ("set_lr", c_void_p, c_void_p, c_double),
+            ("set_weight_decay", c_void_p, c_void_p, c_double),
+            ("set_momentum", c_void_p, c_void_p, c_double),
+            ("step", c_void_p),
+            ("step_with", c_void_p, LossFunction, c_void_p, pointer(c_double)),
+            ("grad_norm", c_void_p, c_bool, pointer(c_double)),
+            ("clip_grads", c_void_p, c_double, c_bool, pointer(c_double), pointer(c_double)),
+            ("zero_grads", c_void_p),
+            ("qk_clip", c_void_p, pointer(QK), pointer(c_size_t)),
+            ("report", c_void_p, c_size_t, pointer(Report)),
+            ("count", c_void_p, pointer(Counters)),
+            ("certificates", c_void_p, c_size_t, pointer(Certificate), c_size_t,
+             pointer(c_size_t)),
+            ("set_threads", c_int)):
+        function = getattr(library, "muonium_" + name)
+        function.restype, function.argtypes = c_int, arguments
+    return library
+
+
+LIBRARY = _declare(ctypes.CDLL(str(BUILD / "libmuonium.so")))
+
+
+def call(name, *arguments):
+    """Call muonium_<name>; a failure is raised with its message."""
+    status = getattr(LIBRARY, "muonium_" + name)(*arguments)
+    if status != 0:
+        raise MuoniumError(STATUS[status], LIBRARY.muonium_last_error().decode())
+
+
+# ---- numbers ----------------------------------------------------------------
+
+def store(dtype, values):
+    """A new array of the type, of `values` rounded to it."""
+    if dtype == "bf16":
+        return bf16_bits(values).reshape(np.shape(values))
+    return np.array(values, dtype={"f32": np.float32, "f16": np.float16}[dtype])
+
+
+def load(dtype, array):
+    """The values as a new float64 array."""
+    if dtype == "bf16":
+        return bf16_values(np.ravel(array)).reshape(np.shape(array))
+    return np.array(array, dtype=np.float64)
+
+
+# ---- options ------------------------------------------------------------------
+
+def _set_coefficients(options, value, kept):
+    plan = options.plan
+    plan.table, plan.table_rows, plan.coefficients, plan.generated_rows = None, 0, None, 0
+    if isinstance(value, Generated):
+        plan.lower, plan.safety, plan.cushion = value.lower, value.safety, value.cushion
+        plan.generated_rows = value.rows or 0
+    elif isinstance(value, str):
+        plan.coefficients = value.encode()
+    else:
+        rows = [value] if np.ndim(value) == 1 else list(value)
+        kept.append((Table * len(rows))(*[Table(*row) for row in rows]))
+        plan.table, plan.table_rows = kept[-1], len(rows)
+
+
+def make_options(recipe=None, **fields):
+    """The options of a recipe with fields of the reference changed. What they point to lives as
+    long as they do."""
+    options = Options()
+    call("options_init_sized", ctypes.byref(options), ctypes.sizeof(Options), ctypes.sizeof(PlanOptions),
+         recipe.encode() if recipe else None)
+    options.plan.form = ENUMS["form"].index("quintic")  # what the reference has unless told
+    options.kept = kept = []
+    for name, value in fields.items():
+        if name == "coefficients":
+            _set_coefficients(options, value, kept)
+        elif name == "patterns":
+            kept.append((c_char_p * max(len(value), 1))(*[p.encode() for p in value]))
+            options.patterns, options.pattern_count = kept[-1], len(value)
+            options.only_patterns = True  # as in the reference
+        elif name == "adam_betas":
+            options.adam_beta1, options.adam_beta2 = value
+        elif name == "normalize_spatial":
+            options.spatial_normalize = value
+        elif name == "log":
+            kept.append(LogFunction(lambda _, line: value(line.decode())))
+            options.log = kept[-1]
+        elif name in ("adam_lr", "adam_eps", "adam_weight_decay") and value is None:
+            setattr(options, name, -1.0)
+        else:
+            part = options.plan if hasattr(options.plan, name) else options
+            assert hasattr(part, name), name
+            named = name in ENUMS and isinstance(value, str)
+            setattr(part, name, ENUMS[name].index(value) if named else value)
+    return options
+
+
+# ---- the optimizer --------------------------------------------------------------
+
+def _set_layout(tensor, layout, ndim, kept):
+    """`layout` is one of reference.layouts, or None for that of the options."""
+    if layout is None:
+        return
+    if layout.kind == "fan":
+        tensor.layout = LAYOUTS.index("fan")
+        tensor.out_axes = sum(1 << axis % ndim for axis in layout.out_axes)
+        tensor.in_axes = sum(1 << axis % ndim for axis in layout.in_axes)
+    elif layout.kind == "rows":
+        # The layout of which they are the blocks is told by its axes.
+        tensor.layout = LAYOUTS.index("experts" if layout.out_axes == (-2,) else "flatten")
+    else:
+        tensor.layout = LAYOUTS.index(layout.kind)
+    if layout.rows:
+        kept.append((c_size_t * len(layout.rows))(*layout.rows))
+        tensor.row_splits, tensor.row_split_count = kept[-1], len(layout.rows)
+    tensor.heads = layout.heads or 0
+
+
+def address(array):
+    return None if array is None else array.__array_interface__["data"][0]
+
+
+class Optimizer:
+    """Arrays given to it are used in place and kept alive by it."""
+
+    def __init__(self, options):
+        self.handle = c_void_p()
+        self.arrays, self.kept = {}, [options]
+        call("create", ctypes.byref(options), ctypes.byref(self.handle))
+
+    def __del__(self):
+        LIBRARY.muonium_destroy(self.handle)
+
+    def add_group(self, options):
+        group = c_void_p()
+        call("add_group", self.handle, ctypes.byref(options), ctypes.byref(group))
+        return group
+
+    def add(self, name, data, dtype="f32", layout=None, grad=None, f32_grad=False, group=None,
+            route="auto", strided=False):
+        """Returns the number of the parameter. `strided`: take the strides of the arrays, instead
+        of demanding dense ones."""
+        tensor, kept = Tensor(), []
+        tensor.name = name.encode() if name is not None else None
+        tensor.dtype, tensor.ndim = DTYPES.index(dtype), data.ndim
+        tensor.shape[:data.ndim] = data.shape
+        tensor.f32_grad, tensor.route = f32_grad, ENUMS["route"].index(route)
+        for array, field in ((data, "strides"), (grad, "grad_strides")):
+            if array is not None and strided:
+                steps = [step // array.itemsize for step in array.strides]
+                setattr(tensor, field, (ctypes.c_ssize_t * MAX_DIMS)(*steps))
+            assert array is None or strided or array.flags.c_contiguous
+        tensor.data, tensor.grad = address(data), address(grad)
+        _set_layout(tensor, layout, data.ndim, kept)
+        call("add", self.handle, ctypes.byref(tensor), group)
+        index = LIBRARY.muonium_parameter_count(self.handle) - 1
+        self.arrays[index] = [data, grad]
+        return index
+
+    def set_data(self, index, data):
+        call("set_data", self.handle, index, address(data))
+        self.arrays[index][0] = data
+
+    def set_grad(self, index, grad):
+        call("set_grad", self.handle, index, address(grad))
+        self.arrays[index][1] = grad
+
+    def set_lr(self, lr, group=None):
+        call("set_lr", self.handle, group, lr)
+
+    def set_weight_decay(self, weight_decay, group=None):
+        call("set_weight_decay", self.handle, group, weight_decay)
+
+    def set_momentum(self, momentum, group=None):
+        call("set_momentum", self.handle, group, momentum)
+
+    def step(self):
+        call("step", self.handle)
+
+    def step_with(self, loss):
+        value = c_double()
+        call("step_with", self.handle, LossFunction(lambda _: loss()), None, ctypes.byref(value))
+        return value.value
+
+    def grad_norm(self, adam_only=False):
+        norm = c_double()
+        call("grad_norm", self.handle, adam_only, ctypes.byref(norm))
+        return norm.value
+
+    def clip_grads(self, max_norm, adam_only=False):
+        """(norm found, factor)."""
+        norm, factor = c_double(), c_double()
+        call("clip_grads", self.handle, max_norm, adam_only, ctypes.byref(norm),
+             ctypes.byref(factor))
+        return norm.value, factor.value
+
+    def zero_grads(self):
+        call("zero_grads", self.handle)
+
+    def qk_clip(self, max_logits, **fields):
+        logits = (c_float * len(max_logits))(*max_logits)
+        clipped = c_size_t()
+        qk = QK(max_logits=logits, heads=len(max_logits), **fields)
+        call("qk_clip", self.handle, ctypes.byref(qk), ctypes.byref(clipped))
+        return clipped.value
+
+    def find(self, name):
+        index = c_size_t()
+        call("find", self.handle, name.encode(), ctypes.byref(index))
+        return index.value
+
+    def report(self, index):
+        report = Report()
+        call("report", self.handle, index, ctypes.byref(report))
+        return report
+
+    def count(self):
+        counters = Counters()
+        call("count", self.handle, ctypes.byref(counters))
+        return counters
+
+    def certificates(self, index):
+        count = c_size_t()
+        call("certificates", self.handle, index, None, 0, ctypes.byref(count))
+        found = (Certificate * max(count.value, 1))()
+        call("certificates", self.handle, index, found, count.value, ctypes.byref(count))
+        return list(found[:count.value])
