@@ -6,8 +6,6 @@
 
 #include "optimizer/optimizer.h"
 
-enum { PIECE = 1024 };
-
 /* Call `visit` on every gradient, in pieces that are evenly spaced. */
 typedef void visitor(void *context, const mu_kernel *kernel, const mu_block *piece);
 
@@ -28,7 +26,7 @@ static void visit_gradients(const muonium_optimizer *optimizer, bool adam_only,
                               p->all.grad[last],
                               p->all.grad[last],
                               1,
-                              left < PIECE ? left : PIECE};
+                              left < MU_PIECE ? left : MU_PIECE};
             visit(context, kernel, &piece);
             done += piece.cols;
         }
@@ -57,14 +55,14 @@ static muonium_status check_writable(const muonium_optimizer *optimizer, bool ad
 /* f32 squares overflow no double, so a plain sum is safe. */
 static void add_squares(void *context, const mu_kernel *kernel, const mu_block *piece)
 {
-    float buffer[PIECE];
+    float buffer[MU_PIECE];
     kernel->load(piece, buffer, piece->cols);
     *(double *)context += kernel->row_squares(buffer, piece->cols, 1);
 }
 
 static void multiply(void *context, const mu_kernel *kernel, const mu_block *piece)
 {
-    float buffer[PIECE];
+    float buffer[MU_PIECE];
     kernel->load(piece, buffer, piece->cols);
     kernel->row_scale(buffer, piece->cols, *(const double *)context);
     kernel->store(buffer, piece->cols, piece);
@@ -72,7 +70,7 @@ static void multiply(void *context, const mu_kernel *kernel, const mu_block *pie
 
 static void clear(void *context, const mu_kernel *kernel, const mu_block *piece)
 {
-    static const float zeros[PIECE];
+    static const float zeros[MU_PIECE];
     (void)context;
     kernel->store(zeros, piece->cols, piece);
 }

@@ -340,7 +340,7 @@ static void run_batch(muonium_optimizer *optimizer, const mu_class *of, size_t c
     if (of->across) {
         mu_plan_run_across(of->plan, schedule->oriented, schedule->surveys, of->across,
                            schedule->workspace, schedule->certificates);
-    } else if (!optimizer->identity) {
+    } else {
         mu_plan_run(of->plan, count, schedule->oriented, schedule->surveys, schedule->workspace,
                     schedule->certificates);
     }

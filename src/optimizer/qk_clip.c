@@ -26,12 +26,11 @@ static muonium_status check_rows(const char *role, const mu_parameter *p, size_t
 
 static void scale_row(const mu_kernel *kernel, mu_parameter *p, size_t row, double factor)
 {
-    enum { PIECE = 1024 };
-    float buffer[PIECE];
+    float buffer[MU_PIECE];
     const muonium_tensor *t = &p->tensor;
     ptrdiff_t bytes = (ptrdiff_t)muonium_dtype_size(t->dtype);
-    for (size_t j = 0; j < t->shape[1]; j += PIECE) {
-        size_t cols = t->shape[1] - j < PIECE ? t->shape[1] - j : PIECE;
+    for (size_t j = 0; j < t->shape[1]; j += MU_PIECE) {
+        size_t cols = t->shape[1] - j < MU_PIECE ? t->shape[1] - j : MU_PIECE;
         ptrdiff_t at = (ptrdiff_t)row * t->strides[0] + (ptrdiff_t)j * t->strides[1];
         mu_block piece = {
             (char *)t->data + at * bytes, t->dtype, t->strides[1], t->strides[1], 1, cols};
