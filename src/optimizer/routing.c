@@ -27,6 +27,7 @@ static const mu_name_pattern default_patterns[] = {
     {"lm_head", MU_NAME_PART},
     {"head", MU_NAME_PART},
     {"*_head", MU_NAME_OUTSIDE},
+    {"head_dist", MU_NAME_OUTSIDE},
     {"classifier", MU_NAME_OUTSIDE},
     {"output_projection", MU_NAME_OUTSIDE},
     {"qa_outputs", MU_NAME_OUTSIDE},
