@@ -7,9 +7,10 @@
 #   FUZZ_SECONDS how long `make fuzz` runs each target (60)
 #   COVERAGE_FLAGS thresholds of `make coverage`, as "--library 92 --checkpoint 96"
 #   VALGRIND_FLAGS short: the quickest tests alone
-#   PYTHON       the Python of `make python`           (python3)
+#   PYTHON       the Python of `make python` and `make compare` (python3)
 #   CMAKE_FLAGS  more options, as -DMUONIUM_BLAS=ON
 #   CTEST_FLAGS  which tests to run, as -R pool
+#   COMPARE_FLAGS options of pytest for `make compare`, as "-k timm"
 #   DEMO_FLAGS   options of `make demo`, as "--steps 100"
 #   BENCH_FLAGS  options of `make bench`, as --quick or --save
 
@@ -22,6 +23,7 @@ VALGRIND_FLAGS ?=
 PYTHON ?= python3
 CMAKE_FLAGS ?=
 CTEST_FLAGS ?=
+COMPARE_FLAGS ?=
 DEMO_FLAGS ?=
 BENCH_FLAGS ?=
 
@@ -35,7 +37,7 @@ SANITIZED = -DMUONIUM_TESTS=ALL -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS=-O1
 # addresses widely; where the system allows it, that is switched off for the tests.
 FIXED_ADDRESSES = $$(setarch -R true 2>/dev/null && echo setarch -R)
 
-.PHONY: all demo bench test sanitize valgrind fuzz coverage python install format clean help
+.PHONY: all demo bench test compare sanitize valgrind fuzz coverage python install format clean help
 .NOTPARALLEL:
 
 all: ## Build the library and the command into build/ (the default)
@@ -54,6 +56,10 @@ test: ## Build everything and run every test
 	@$(CONFIGURE) -B "$(BUILD)" -DMUONIUM_TESTS=ALL
 	@$(CMAKE) --build "$(BUILD)" -j$(JOBS)
 	@cd "$(BUILD)" && $(CTEST)
+
+compare: all ## Run every recipe beside its original, installed from PyPI (6 GB, once)
+	@tools/install-deps compare
+	@PYTHON="$(PYTHON)" tools/compare "$(BUILD)" $(COMPARE_FLAGS)
 
 sanitize: ## Run the tests under the address, undefined-behaviour and thread sanitizers
 	@tools/install-deps test

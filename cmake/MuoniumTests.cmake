@@ -120,6 +120,12 @@ foreach(source ${test_programs})
             cli/optimizer_options.c cli/options.c cli/pairing.c cli/tensors.c cli/text.c cli/units.c)
         target_include_directories(${name} PRIVATE cli)
     endif()
+    # One that replaces a function of the library by its own __wrap_NAME.
+    file(STRINGS ${source} wrapped LIMIT_COUNT 1 REGEX "^void __wrap_")
+    if(wrapped)
+        string(REGEX REPLACE ".*__wrap_([a-z_]+).*" "\\1" wrapped "${wrapped}")
+        target_link_options(${name} PRIVATE -Wl,--wrap=${wrapped})
+    endif()
     # One that trains the model of the demo.
     file(STRINGS ${source} mentions_gpt LIMIT_COUNT 1 REGEX "\"gpt/model.h\"")
     if(mentions_gpt)

@@ -154,8 +154,7 @@ static mu_survey survey(const muonium_mpi_columns *c)
     for (size_t col = 0; col < c->cols; col += across->block, blocks++) {
         size_t cols = c->cols - col < across->block ? c->cols - col : across->block;
         for (size_t row = 0; row < c->rows; row++) {
-            mu_row_stats stats =
-                c->plan->kernel->row_stats(c->values + row * c->cols + col, cols, 1);
+            mu_row_stats stats = c->plan->rows->stats(c->values + row * c->cols + col, cols, 1);
             sums[blocks * c->rows + row] = stats.sum_squares;
             largest = mu_larger(largest, stats.largest);
         }
@@ -199,18 +198,18 @@ muonium_status muonium_mpi_columns_execute_sized(muonium_mpi_columns *c, const m
     mu_block from = {in->data, in->dtype, in->row_stride, in->col_stride, c->rows, c->cols};
     muonium_certificate found = {.outcome = MUONIUM_ORTHOGONALIZED};
     mu_block to = {out->data, out->dtype, out->row_stride, out->col_stride, c->rows, c->cols};
-    const mu_kernel *kernel = NULL;
-    status = mu_kernel_choose(MUONIUM_F32, &kernel);
+    const mu_rows *rows = NULL;
+    status = mu_rows_choose(MUONIUM_F32, &rows);
     mu_fenv environment = mu_fenv_enter();
     if (status == MUONIUM_OK) {
-        kernel->load(&from, c->values, c->cols);
+        rows->load(&from, c->values, c->cols);
         status = execute(c, &found);
     }
     if (status == MUONIUM_OK) {
         if (certificate) {
             mu_sized_write(certificate, size, &found, sizeof found);
         }
-        kernel->store(c->values, c->cols, &to);
+        rows->store(c->values, c->cols, &to);
     }
     mu_fenv_leave(environment);
     return status;

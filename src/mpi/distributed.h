@@ -1,16 +1,18 @@
 /*
  * distributed.h: what the parts of libmuonium_mpi know of each other.
  *
- *     create.c      making and destroying; which parts are ours
- *     compare.c     whether all ranks mean the same
- *     waiting.c     waits with a deadline, agreement, and who is missing
- *     stream.c      the order in which pieces travel, packing and unpacking
- *     gradients.c   to the owners, and their sum
- *     verdict.c     norm, clipping and what is not finite, agreed by all
- *     updates.c     back from the owners
- *     across.c      sums over columns that several ranks share
- *     step.c        all of it together
- *     checkpoint.c  one file for all ranks
+ *     create.c     create and destroy; which parts this rank owns
+ *     compare.c    checks that all ranks have the same model and options
+ *     waiting.c    waits with a deadline, agreement on a status, names of missing ranks
+ *     stream.c     the order in which pieces travel, packing and unpacking
+ *     gradients.c  sends gradients to their owners and sums them
+ *     verdict.c    norm, clipping and non-finite values, agreed by all ranks
+ *     updates.c    sends updated parameters back from their owners
+ *     across.c     sums over the columns of a matrix that several ranks share
+ *     columns.c    muonium_mpi_columns, the orthogonalisation of such a matrix alone
+ *     step.c       the step
+ *     segments.c   where the elements of a state array lie among ranks
+ *     saving.c, loading.c  one checkpoint for all ranks
  */
 #ifndef MU_MPI_DISTRIBUTED_H
 #define MU_MPI_DISTRIBUTED_H
@@ -74,7 +76,7 @@ struct muonium_mpi {
     muonium_mpi_options options;
     muonium_optimizer *description; /* the caller's */
     muonium_mpi_plan *plan;
-    const mu_kernel *kernel;
+    const mu_rows *rows;
 
     /* Our parts: parameter i of `own` is part own_parts[i] of the plan. */
     muonium_optimizer *own; /* NULL if we have none */

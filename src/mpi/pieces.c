@@ -8,14 +8,6 @@
 
 enum { SLICE = 1 << 18 }; /* elements of an AdamW parameter */
 
-static bool is_experts(const mu_parameter *p)
-{
-    const muonium_tensor *t = &p->tensor;
-    bool by_default = t->layout == MUONIUM_LAYOUT_AUTO && t->ndim == 3 &&
-                      p->group->options.layout_3d == MUONIUM_LAYOUT_EXPERTS;
-    return t->ndim >= 3 && (t->layout == MUONIUM_LAYOUT_EXPERTS || by_default);
-}
-
 static bool is_dense(const mu_parameter *p)
 {
     size_t step = 1;
@@ -28,13 +20,6 @@ static bool is_dense(const mu_parameter *p)
     return true;
 }
 
-/* Whether rows and columns of the matrices are those of memory: out is dimension 0 of
- * what is left of the batch, in is all the rest. */
-static bool is_plain(const mu_parameter *p)
-{
-    return p->tensor.layout != MUONIUM_LAYOUT_FAN && p->tensor.layout != MUONIUM_LAYOUT_SPATIAL;
-}
-
 static mu_cut cut_of(const mu_parameter *p)
 {
     if (!is_dense(p)) { /* parts could interleave in memory */
@@ -43,10 +28,11 @@ static mu_cut cut_of(const mu_parameter *p)
     if (!p->muon) {
         return p->elements > SLICE ? MU_CUT_SLICE : MU_CUT_WHOLE;
     }
-    if (is_experts(p)) {
+    const mu_layout *layout = p->matrices.layout;
+    if (layout->leading_batch && p->tensor.ndim > 2) {
         return p->tensor.shape[0] > 1 ? MU_CUT_LEADING : MU_CUT_WHOLE;
     }
-    bool rows = is_plain(p) && p->matrices.batch.total == 1 && p->matrices.blocks > 1;
+    bool rows = layout->contiguous && p->matrices.batch.total == 1 && p->matrices.blocks > 1;
     return rows ? MU_CUT_BLOCK : MU_CUT_WHOLE;
 }
 
@@ -81,7 +67,7 @@ static mu_part part_at(const mu_parameter *p, size_t index)
         elements = place.rows * place.cols;
     }
     size_t here = part.cut == MU_CUT_LEADING || part.cut == MU_CUT_BLOCK ? parts_of(p) : 1;
-    if (p->muon && is_plain(p) && is_dense(p) && p->matrices.count == here) {
+    if (p->muon && p->matrices.layout->contiguous && is_dense(p) && p->matrices.count == here) {
         mu_matrix_place place = mu_matrix_at(&p->matrices, index);
         part.rows = place.rows;
         part.cols = place.cols;
@@ -168,7 +154,7 @@ void mu_tensor_of_part(const mu_parameter *p, const mu_part *part, mu_part_tenso
     t->data = data + (ptrdiff_t)(first / per_index) * p->tensor.strides[0] * width;
     t->shape[0] = part->elements / per_index;
     if (part->cut == MU_CUT_LEADING) {
-        t->layout = MUONIUM_LAYOUT_EXPERTS;
+        t->layout = p->matrices.layout->id;
         return;
     }
     become_one_matrix(t);

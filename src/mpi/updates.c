@@ -26,13 +26,12 @@ static float *before_of(const muonium_mpi *d, const mu_run *run)
 
 static void pack_changes(const muonium_mpi *d, const mu_run *run, uint16_t *to)
 {
-    enum { PIECE = 1024 };
-    float after[PIECE];
+    float after[MU_PIECE];
     const float *before = before_of(d, run);
     for (size_t done = 0; done < run->count;) {
         mu_run some = *run;
         some.first += done;
-        some.count = run->count - done < PIECE ? run->count - done : PIECE;
+        some.count = run->count - done < MU_PIECE ? run->count - done : MU_PIECE;
         mu_pack_data(d, &some, MUONIUM_F32, after);
         for (size_t i = 0; i < some.count; i++) {
             to[done + i] = mu_bf16_from_f32(after[i] - before[done + i]);

@@ -1,11 +1,12 @@
 /*
  * layout.c: which matrices a tensor stands for, and where their elements lie.
  *
- * Every layout is the same choice: some dimensions together make the rows (outputs),
- * some the columns (inputs), and all others a batch. Each of the three is a walk, the
- * nested loops over its dimensions. A tensor lies in three arrays at a time, the
- * parameter, its gradient and our state, so a walk steps through all of them together;
- * for dense arrays most walks come down to one loop.
+ * A layout chooses dimensions: some make the rows (outputs), some the columns (inputs),
+ * and all others a batch. Each of the three is a walk, the nested loops over its
+ * dimensions. A walk steps through three arrays at a time: the parameter, its gradient
+ * and our state. For dense arrays most walks are a single loop.
+ *
+ * To add a layout: a value of muonium_layout and its entry in the table.
  */
 #include "optimizer/optimizer.h"
 
@@ -91,8 +92,6 @@ mu_offset mu_walk_to(const mu_walk *walk, size_t index)
     return offset;
 }
 
-/* ---- matrices ---- */
-
 static muonium_status check_shape(const muonium_tensor *tensor, const char *name)
 {
     size_t elements = 1;
@@ -113,14 +112,34 @@ static muonium_status check_shape(const muonium_tensor *tensor, const char *name
     return MUONIUM_OK;
 }
 
-static muonium_status check_fan(const muonium_tensor *tensor, const char *name)
+/* ---- the table of layouts ---- */
+
+static muonium_status check_no_axes(const mu_layout *layout, const muonium_tensor *tensor,
+                                    const char *name)
+{
+    if (tensor->out_axes != 0 || tensor->in_axes != 0) {
+        return mu_fail(MUONIUM_INVALID,
+                       "out_axes and in_axes of %s are 0x%x and 0x%x, but its layout is %s: leave "
+                       "them 0 unless the layout is fan",
+                       name, (unsigned)tensor->out_axes, (unsigned)tensor->in_axes, layout->name);
+    }
+    if (tensor->ndim < layout->least_dims) {
+        return mu_fail(MUONIUM_INVALID,
+                       "ndim of %s is %zu: the layout %s takes at least %zu dimensions, %s", name,
+                       tensor->ndim, layout->name, layout->least_dims, layout->dims);
+    }
+    return MUONIUM_OK;
+}
+
+static muonium_status check_fan(const mu_layout *layout, const muonium_tensor *tensor,
+                                const char *name)
 {
     const uint32_t out = tensor->out_axes, in = tensor->in_axes, all = all_axes(tensor);
     if (out == 0 || in == 0) {
         return mu_fail(MUONIUM_INVALID,
-                       "%s of %s is 0: MUONIUM_LAYOUT_FAN takes at least one dimension of outputs "
-                       "and one of inputs (bit d stands for dimension d)",
-                       out == 0 ? "out_axes" : "in_axes", name);
+                       "%s of %s is 0: the layout %s takes at least one dimension of outputs and "
+                       "one of inputs (bit d stands for dimension d)",
+                       out == 0 ? "out_axes" : "in_axes", name, layout->name);
     }
     if (((out | in) & ~all) != 0) {
         const bool bad_out = (out & ~all) != 0;
@@ -139,72 +158,84 @@ static muonium_status check_fan(const muonium_tensor *tensor, const char *name)
     return MUONIUM_OK;
 }
 
-static muonium_status check_layout(const muonium_tensor *tensor, const char *name)
+static mu_axes flatten_axes(const muonium_tensor *tensor)
 {
-    if ((int)tensor->layout < MUONIUM_LAYOUT_AUTO || tensor->layout > MUONIUM_LAYOUT_FAN) {
-        return mu_fail(MUONIUM_INVALID,
-                       "layout of %s is %d: use a value of muonium_layout, 0 to %d", name,
-                       (int)tensor->layout, (int)MUONIUM_LAYOUT_FAN);
-    }
-    if (tensor->layout == MUONIUM_LAYOUT_FAN) {
-        return check_fan(tensor, name);
-    }
-    if (tensor->out_axes != 0 || tensor->in_axes != 0) {
-        return mu_fail(MUONIUM_INVALID,
-                       "out_axes and in_axes of %s are 0x%x and 0x%x, but its layout is %d: they "
-                       "go with MUONIUM_LAYOUT_FAN (%d) alone",
-                       name, (unsigned)tensor->out_axes, (unsigned)tensor->in_axes,
-                       (int)tensor->layout, (int)MUONIUM_LAYOUT_FAN);
-    }
-    if (tensor->layout == MUONIUM_LAYOUT_SPATIAL && tensor->ndim < 3) {
-        return mu_fail(MUONIUM_INVALID,
-                       "ndim of %s is %zu: MUONIUM_LAYOUT_SPATIAL takes at least 3 dimensions, "
-                       "(out, in, positions...)",
-                       name, tensor->ndim);
-    }
-    if (tensor->layout == MUONIUM_LAYOUT_EXPERTS && tensor->ndim < 2) {
-        return mu_fail(MUONIUM_INVALID,
-                       "ndim of %s is %zu: MUONIUM_LAYOUT_EXPERTS takes at least 2 dimensions, "
-                       "(batch..., out, in)",
-                       name, tensor->ndim);
-    }
-    return MUONIUM_OK;
+    uint32_t out = tensor->ndim < 2 ? 0 : 1u << 0;
+    return (mu_axes){out, all_axes(tensor) & ~out};
 }
 
-/* Which dimensions make rows and columns; all others are the batch. */
-static void choose_axes(const muonium_tensor *tensor, const muonium_options *options, uint32_t *out,
-                        uint32_t *in)
+static mu_axes in_out_axes(const muonium_tensor *tensor)
+{
+    (void)tensor;
+    return (mu_axes){1u << 1, 1u << 0};
+}
+
+static mu_axes spatial_axes(const muonium_tensor *tensor)
+{
+    (void)tensor;
+    return (mu_axes){1u << 0, 1u << 1};
+}
+
+static mu_axes experts_axes(const muonium_tensor *tensor)
+{
+    return (mu_axes){1u << (tensor->ndim - 2), 1u << (tensor->ndim - 1)};
+}
+
+static mu_axes fan_axes(const muonium_tensor *tensor)
+{
+    return (mu_axes){tensor->out_axes, tensor->in_axes};
+}
+
+/* MUONIUM_LAYOUT_AUTO has no entry: resolve() replaces it. */
+static const mu_layout layouts[] = {
+    [MUONIUM_LAYOUT_FLATTEN] = {.id = MUONIUM_LAYOUT_FLATTEN,
+                                .name = "flatten",
+                                .check = check_no_axes,
+                                .axes = flatten_axes,
+                                .judged_flattened = true,
+                                .contiguous = true},
+    [MUONIUM_LAYOUT_SPATIAL] = {.id = MUONIUM_LAYOUT_SPATIAL,
+                                .name = "spatial",
+                                .least_dims = 3,
+                                .dims = "(out, in, positions...)",
+                                .check = check_no_axes,
+                                .axes = spatial_axes,
+                                .positions = true,
+                                .judged_flattened = true},
+    [MUONIUM_LAYOUT_EXPERTS] = {.id = MUONIUM_LAYOUT_EXPERTS,
+                                .name = "experts",
+                                .least_dims = 2,
+                                .dims = "(batch..., out, in)",
+                                .check = check_no_axes,
+                                .axes = experts_axes,
+                                .contiguous = true,
+                                .leading_batch = true},
+    [MUONIUM_LAYOUT_FAN] = {.id = MUONIUM_LAYOUT_FAN,
+                            .name = "fan",
+                            .check = check_fan,
+                            .axes = fan_axes},
+};
+
+enum { LAST_LAYOUT = sizeof layouts / sizeof layouts[0] - 1 };
+
+/* (in, out), as options.kernels_in_out says of tensors without a layout. */
+static const mu_layout layout_in_out = {
+    .id = MUONIUM_LAYOUT_AUTO, .name = "(in, out)", .check = check_no_axes, .axes = in_out_axes};
+
+const mu_layout *mu_resolve_layout(const muonium_tensor *tensor, const muonium_options *options)
 {
     muonium_layout layout = tensor->layout;
     if (layout == MUONIUM_LAYOUT_AUTO && tensor->ndim == 3) {
         layout = options->layout_3d;
     }
-    switch (layout) {
-    case MUONIUM_LAYOUT_SPATIAL:
-        *out = 1u << 0;
-        *in = 1u << 1;
-        return;
-    case MUONIUM_LAYOUT_EXPERTS:
-        *out = 1u << (tensor->ndim - 2);
-        *in = 1u << (tensor->ndim - 1);
-        return;
-    case MUONIUM_LAYOUT_FAN:
-        *out = tensor->out_axes;
-        *in = tensor->in_axes;
-        return;
-    case MUONIUM_LAYOUT_AUTO:
-        if (tensor->ndim == 2 && options->kernels_in_out) {
-            *out = 1u << 1;
-            *in = 1u << 0;
-            return;
-        }
-        break;
-    case MUONIUM_LAYOUT_FLATTEN:
-        break;
+    if (layout == MUONIUM_LAYOUT_AUTO) {
+        return tensor->ndim == 2 && options->kernels_in_out ? &layout_in_out
+                                                            : &layouts[MUONIUM_LAYOUT_FLATTEN];
     }
-    *out = tensor->ndim < 2 ? 0 : 1u << 0;
-    *in = all_axes(tensor) & ~*out;
+    return &layouts[layout];
 }
+
+/* ---- matrices ---- */
 
 static muonium_status check_splits(const muonium_tensor *tensor, const char *name, size_t rows)
 {
@@ -268,25 +299,29 @@ static muonium_status split_rows(const muonium_tensor *tensor, const char *name,
 muonium_status mu_layout_of(const muonium_tensor *tensor, const char *name,
                             const muonium_options *options, mu_matrices *matrices)
 {
+    if ((int)tensor->layout < MUONIUM_LAYOUT_AUTO || (int)tensor->layout > LAST_LAYOUT) {
+        return mu_fail(MUONIUM_INVALID,
+                       "layout of %s is %d: use a value of muonium_layout, 0 to %d", name,
+                       (int)tensor->layout, (int)LAST_LAYOUT);
+    }
+    mu_matrices made = {.layout = mu_resolve_layout(tensor, options)};
     muonium_status status = check_shape(tensor, name);
     if (status == MUONIUM_OK) {
-        status = check_layout(tensor, name);
+        status = made.layout->check(made.layout, tensor, name);
     }
     if (status != MUONIUM_OK) {
         return status;
     }
-    uint32_t out, in;
-    mu_matrices made;
-    choose_axes(tensor, options, &out, &in);
-    walk_axes(tensor, all_axes(tensor) & ~(out | in), &made.batch);
-    walk_axes(tensor, out, &made.rows);
-    walk_axes(tensor, in, &made.cols);
+    mu_axes axes = made.layout->axes(tensor);
+    walk_axes(tensor, all_axes(tensor) & ~(axes.out | axes.in), &made.batch);
+    walk_axes(tensor, axes.out, &made.rows);
+    walk_axes(tensor, axes.in, &made.cols);
     status = split_rows(tensor, name, &made);
     if (status != MUONIUM_OK) {
         return status;
     }
     made.count = made.batch.total * made.blocks; /* at most the number of elements */
-    made.positions = tensor->layout == MUONIUM_LAYOUT_SPATIAL ? made.batch.total : 1;
+    made.positions = made.layout->positions ? made.batch.total : 1;
     *matrices = made;
     return MUONIUM_OK;
 }

@@ -20,10 +20,10 @@
 #include <stdatomic.h>
 
 #include "base/base.h"
-#include "matmul/kernel.h"
-#include "optimizer/elementwise.h"
 #include "optimizer/state_arrays.h"
 #include "orthogonalize/across.h"
+#include "vector/elementwise.h"
+#include "vector/rows.h"
 
 /* ---- options.c ---- */
 
@@ -34,12 +34,6 @@ muonium_status mu_read_options(const muonium_options *given, muonium_options *op
 
 /* Fail, naming field and value, unless all fields are in range. */
 muonium_status mu_check_options(const muonium_options *options);
-
-/* The part that concerns orthogonalisation. With generated_rows the table is generated
- * into `storage`, to which options->table then points. */
-MU_SHARED muonium_status mu_plan_options_of(const muonium_options *options,
-                                            double (*storage)[3], /* MUONIUM_MAX_STEPS rows */
-                                            muonium_plan_options *plan_options);
 
 /* What "follow Muon" comes to. */
 double mu_adam_lr(const muonium_options *options);
@@ -70,13 +64,38 @@ typedef struct mu_offset {
 
 MU_SHARED mu_offset mu_walk_to(const mu_walk *walk, size_t index);
 
+/* Bit d stands for dimension d. */
+typedef struct mu_axes {
+    uint32_t out, in; /* rows, columns */
+} mu_axes;
+
+/* An entry of the table of layouts. */
+typedef struct mu_layout mu_layout;
+struct mu_layout {
+    muonium_layout id;
+    const char *name;
+    size_t least_dims;
+    const char *dims; /* the dimensions, for messages */
+    muonium_status (*check)(const mu_layout *layout, const muonium_tensor *tensor,
+                            const char *name);
+    mu_axes (*axes)(const muonium_tensor *tensor); /* of a tensor that was checked */
+    bool positions;        /* the batch runs over positions of a convolution */
+    bool judged_flattened; /* routing looks at (out, all the rest), not at the matrices */
+    bool contiguous;       /* a dense tensor stores each matrix row by row, without gaps */
+    bool leading_batch;    /* the batch is all dimensions but the last two */
+};
+
+/* The layout of a tensor; MUONIUM_LAYOUT_AUTO is resolved by ndim and options. */
+const mu_layout *mu_resolve_layout(const muonium_tensor *tensor, const muonium_options *options);
+
 /* The matrices of a tensor: for each of batch.total indices, each block of rows. */
 typedef struct mu_matrices {
+    const mu_layout *layout;
     mu_walk batch, rows, cols;
     size_t blocks;       /* of rows, at least 1 */
     const size_t *sizes; /* of the blocks; NULL: equal ones */
     size_t count;        /* of matrices: batch.total * blocks */
-    size_t positions;    /* spatial layout: how many; else 1 */
+    size_t positions;    /* of a convolution under the layout spatial; else 1 */
 } mu_matrices;
 
 /* One of them: its rows are rows.total indices from first_row on. */
@@ -87,10 +106,9 @@ typedef struct mu_matrix_place {
 
 MU_SHARED mu_matrix_place mu_matrix_at(const mu_matrices *matrices, size_t index);
 
-/* Describe a tensor under a layout (AUTO resolved by options). Fails, naming the
- * parameter and the value, on axes or splits that do not fit. `sizes` points to
- * tensor->row_splits. For a tensor with no layout that makes sense (fewer than two
- * dimensions) it is one matrix of one row. */
+/* The matrices of a tensor under its layout. Fails, naming the parameter and the value, on
+ * axes or splits that do not fit. `sizes` points to tensor->row_splits. A tensor of fewer than
+ * two dimensions is one matrix of one row. */
 muonium_status mu_layout_of(const muonium_tensor *tensor, const char *name,
                             const muonium_options *options, mu_matrices *matrices);
 
@@ -134,6 +152,9 @@ void mu_log(const muonium_optimizer *optimizer, char *line);
 void mu_log_routes(const muonium_optimizer *optimizer);
 
 /* ---- the optimizer ---- */
+
+/* Elements that are worked on at a time, in buffers that stay in L1. */
+enum { MU_PIECE = 1024 };
 
 struct muonium_group {
     muonium_group *next;
@@ -194,7 +215,6 @@ struct muonium_optimizer {
     size_t holders;             /* objects of libmuonium_mpi that rely on this description */
     _Atomic(const char *) user; /* the call that is using it; NULL: none. See mu_enter. */
     atomic_bool in_loss;        /* muonium_step_with is calling its `loss` */
-    bool identity;              /* for tests: leave D as it is instead of orthogonalising it */
 };
 
 /* ---- state_values.c: which state an optimizer accepts, wherever it comes from ---- */

@@ -32,7 +32,7 @@ mu_piece mu_piece_at(const mu_parameter *parameter, mu_offset base, const mu_wal
 
 bool mu_lets_infinities_through(const mu_parameter *parameter)
 {
-    return parameter->group->options.nonfinite == MUONIUM_NONFINITE_PROPAGATE;
+    return parameter->group->options.plan.nonfinite == MUONIUM_NONFINITE_PROPAGATE;
 }
 
 float mu_weight_limit(const mu_parameter *parameter)
@@ -63,7 +63,7 @@ const float *mu_load_grad(const mu_schedule *schedule, const mu_parameter *param
         return (const float *)(const void *)piece->grad;
     }
     mu_block from = as_block(piece->grad, parameter->grad_dtype, piece->grad_stride, piece->count);
-    schedule->kernel->load(&from, buffer, piece->count);
+    schedule->rows->load(&from, buffer, piece->count);
     return buffer;
 }
 
@@ -106,7 +106,7 @@ float *mu_load_momentum(const mu_schedule *schedule, const mu_parameter *paramet
         return mu_load_state(piece, parameter->state[MU_STATE_MOMENTUM], buffer);
     }
     mu_block from = half_momentum(parameter, piece);
-    schedule->kernel->load(&from, buffer, piece->count);
+    schedule->rows->load(&from, buffer, piece->count);
     return buffer;
 }
 
@@ -118,7 +118,7 @@ void mu_store_momentum(const mu_schedule *schedule, const mu_parameter *paramete
         return;
     }
     mu_block to = half_momentum(parameter, piece);
-    schedule->kernel->store(values, piece->count, &to);
+    schedule->rows->store(values, piece->count, &to);
 }
 
 float *mu_load_weights(const mu_schedule *schedule, const mu_parameter *parameter,
@@ -132,7 +132,7 @@ float *mu_load_weights(const mu_schedule *schedule, const mu_parameter *paramete
     }
     mu_block from =
         as_block(piece->data, parameter->tensor.dtype, piece->data_stride, piece->count);
-    schedule->kernel->load(&from, buffer, piece->count);
+    schedule->rows->load(&from, buffer, piece->count);
     return buffer;
 }
 
@@ -175,5 +175,5 @@ void mu_store_weights(const mu_schedule *schedule, const mu_parameter *parameter
         return;
     }
     mu_block to = as_block(piece->data, t->dtype, piece->data_stride, piece->count);
-    schedule->kernel->store(values, piece->count, &to);
+    schedule->rows->store(values, piece->count, &to);
 }

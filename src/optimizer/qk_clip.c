@@ -24,32 +24,31 @@ static muonium_status check_rows(const char *role, const mu_parameter *p, size_t
     return MUONIUM_OK;
 }
 
-static void scale_row(const mu_kernel *kernel, mu_parameter *p, size_t row, double factor)
+static void scale_row(const mu_rows *rows, mu_parameter *p, size_t row, double factor)
 {
-    enum { PIECE = 1024 };
-    float buffer[PIECE];
+    float buffer[MU_PIECE];
     const muonium_tensor *t = &p->tensor;
     ptrdiff_t bytes = (ptrdiff_t)muonium_dtype_size(t->dtype);
-    for (size_t j = 0; j < t->shape[1]; j += PIECE) {
-        size_t cols = t->shape[1] - j < PIECE ? t->shape[1] - j : PIECE;
+    for (size_t j = 0; j < t->shape[1]; j += MU_PIECE) {
+        size_t cols = t->shape[1] - j < MU_PIECE ? t->shape[1] - j : MU_PIECE;
         ptrdiff_t at = (ptrdiff_t)row * t->strides[0] + (ptrdiff_t)j * t->strides[1];
         mu_block piece = {
             (char *)t->data + at * bytes, t->dtype, t->strides[1], t->strides[1], 1, cols};
         float *copy = p->state[MU_STATE_MASTER];
         float *master = p->has_master ? copy + row * t->shape[1] + j : NULL;
         if (!master) {
-            kernel->load(&piece, buffer, cols);
+            rows->load(&piece, buffer, cols);
         }
-        kernel->row_scale(master ? master : buffer, cols, factor);
-        kernel->store(master ? master : buffer, cols, &piece);
+        rows->scale(master ? master : buffer, cols, factor);
+        rows->store(master ? master : buffer, cols, &piece);
     }
 }
 
-static void scale_head(const mu_kernel *kernel, mu_parameter *p, size_t first, size_t rows,
+static void scale_head(const mu_rows *ops, mu_parameter *p, size_t first, size_t rows,
                        double factor)
 {
     for (size_t i = 0; i < rows && factor != 1; i++) {
-        scale_row(kernel, p, first + i, factor);
+        scale_row(ops, p, first + i, factor);
     }
 }
 
@@ -103,7 +102,7 @@ static muonium_status clip(muonium_optimizer *optimizer, const muonium_qk *heads
         return mu_fail(MUONIUM_INVALID, "heads is NULL: pass a muonium_qk");
     }
     mu_parameter *query, *key;
-    const mu_kernel *kernel = NULL;
+    const mu_rows *rows = NULL;
     size_t key_heads = heads->key_heads ? heads->key_heads : heads->heads;
     muonium_status status = mu_parameter_at(optimizer, heads->query, &query);
     if (status == MUONIUM_OK) {
@@ -125,7 +124,7 @@ static muonium_status clip(muonium_optimizer *optimizer, const muonium_qk *heads
         status = check_logits(heads); /* after the rows: that many there must be */
     }
     if (status == MUONIUM_OK) {
-        status = mu_kernel_choose(MUONIUM_F32, &kernel);
+        status = mu_rows_choose(MUONIUM_F32, &rows);
     }
     if (status != MUONIUM_OK) {
         return status;
@@ -142,11 +141,11 @@ static muonium_status clip(muonium_optimizer *optimizer, const muonium_qk *heads
         for (size_t h = k * shared; h < (k + 1) * shared; h++) {
             double logit = (double)heads->max_logits[h];
             double wanted = logit > heads->threshold ? heads->threshold / logit : 1;
-            scale_head(kernel, query, heads->query_row + h * heads->head_dim, heads->head_dim,
+            scale_head(rows, query, heads->query_row + h * heads->head_dim, heads->head_dim,
                        wanted / key_factor);
             count += wanted < 1;
         }
-        scale_head(kernel, key, heads->key_row + k * heads->head_dim, heads->head_dim, key_factor);
+        scale_head(rows, key, heads->key_row + k * heads->head_dim, heads->head_dim, key_factor);
     }
     mu_fenv_leave(environment);
     if (clipped) {

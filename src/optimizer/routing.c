@@ -144,19 +144,6 @@ static bool has_layout(const muonium_tensor *tensor)
     return tensor->layout != MUONIUM_LAYOUT_AUTO || has_splits(tensor);
 }
 
-/* Whether it is judged as (out, all the rest), which is what one weight is to a layer:
- * a convolution stays as fit when its positions are orthogonalised one by one. Other
- * layouts say what the matrices are, so those are judged. */
-static bool judged_flattened(const muonium_tensor *tensor, const muonium_options *options)
-{
-    if (has_splits(tensor) || tensor->layout == MUONIUM_LAYOUT_EXPERTS ||
-        tensor->layout == MUONIUM_LAYOUT_FAN) {
-        return false;
-    }
-    return tensor->layout != MUONIUM_LAYOUT_AUTO || tensor->ndim != 3 ||
-           options->layout_3d != MUONIUM_LAYOUT_EXPERTS;
-}
-
 static size_t count_above_one(const muonium_tensor *tensor)
 {
     size_t count = 0;
@@ -202,7 +189,7 @@ static bool shape_fits(const muonium_tensor *tensor, const muonium_options *opti
         return true;
     }
     const size_t cols = matrices->cols.total;
-    if (judged_flattened(tensor, options)) {
+    if (matrices->layout->judged_flattened && !has_splits(tensor)) {
         if (tensor->shape[0] == 1 || tensor->shape[1] == 1) {
             strcpy(reason, "leading_unit_dims");
             return false;
@@ -280,8 +267,7 @@ void mu_recognise(muonium_tensor *tensor, const char *name, const muonium_option
         tensor->layout = MUONIUM_LAYOUT_EXPERTS;
     }
     const muonium_fusion fusion = mu_fusion_of(name, tensor);
-    const bool flattened = tensor->ndim == 3 && tensor->layout == MUONIUM_LAYOUT_AUTO &&
-                           options->layout_3d != MUONIUM_LAYOUT_EXPERTS;
+    const bool flattened = tensor->ndim == 3 && !mu_resolve_layout(tensor, options)->leading_batch;
     if (!options->split_fused || fusion.count == 0 || flattened) {
         return;
     }

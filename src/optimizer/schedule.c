@@ -123,12 +123,7 @@ static void cut_chunks(const muonium_optimizer *optimizer, mu_schedule *schedule
 
 static muonium_status plan_class(mu_class *c, size_t capacity)
 {
-    double table[MUONIUM_MAX_STEPS][3];
-    muonium_plan_options options;
-    muonium_status status = mu_plan_options_of(&c->group->options, table, &options);
-    if (status != MUONIUM_OK) {
-        return status;
-    }
+    muonium_plan_options options = c->group->options.plan;
     /* Gradients and momentum were checked before: what is not finite now has been written
      * to the momentum meanwhile, and only this matrix suffers. */
     if (options.nonfinite == MUONIUM_NONFINITE_ERROR) {
@@ -137,7 +132,8 @@ static muonium_status plan_class(mu_class *c, size_t capacity)
     muonium_plan *plan;
     const mu_across *across = c->across;
     size_t n = !across ? c->n : across->rows > across->cols ? across->rows : across->cols;
-    status = muonium_plan_create((muonium_shape){capacity, c->m, n}, &options, &plan);
+    muonium_status status =
+        muonium_plan_create((muonium_shape){capacity, c->m, n}, &options, &plan);
     if (status != MUONIUM_OK) {
         return status;
     }
@@ -292,11 +288,11 @@ static muonium_status fill(const muonium_optimizer *optimizer, mu_schedule *sche
     }
     classify(optimizer, schedule, &known);
     mu_index_release(&known);
-    muonium_status status = mu_kernel_choose(MUONIUM_F32, &schedule->kernel);
+    muonium_status status = mu_rows_choose(MUONIUM_F32, &schedule->rows);
     if (status != MUONIUM_OK) {
         return status;
     }
-    schedule->elementwise = mu_elementwise_for(schedule->kernel->isa);
+    schedule->elementwise = mu_elementwise_for(schedule->rows->isa);
     cut_chunks(optimizer, schedule);
     return allocate_scratch(optimizer, schedule);
 }

@@ -43,7 +43,7 @@ typedef struct mu_place {
 } mu_place;
 
 struct mu_schedule {
-    const mu_kernel *kernel;
+    const mu_rows *rows;
     const mu_elementwise *elementwise;
     unsigned workers; /* threads that it was made for */
     mu_class *classes;
@@ -111,8 +111,6 @@ void mu_step_adam(muonium_optimizer *optimizer);
 
 /* ---- pieces.c: walking over a parameter and its state together ---- */
 
-enum { MU_PIECE = 1024 }; /* elements worked on at a time, in buffers that stay in cache */
-
 /* Up to MU_PIECE elements that are evenly spaced in all three arrays. */
 typedef struct mu_piece {
     char *data;
@@ -147,9 +145,9 @@ float *mu_load_momentum(const mu_schedule *schedule, const mu_parameter *paramet
 void mu_store_momentum(const mu_schedule *schedule, const mu_parameter *parameter,
                        const mu_piece *piece, const float *values);
 
-/* The piece of the parameter itself, or of its master copy, as consecutive f32; and
- * back, rounded as the group's options say. `serial` numbers the parameter among those
- * of the optimizer, for stochastic rounding. */
+/* The piece of the parameter itself, or of its master copy, as consecutive f32; and back,
+ * rounded as the group's options say. Stochastic rounding numbers the elements by
+ * parameter->random_key, parameter->random_first and their index in the state. */
 float *mu_load_weights(const mu_schedule *schedule, const mu_parameter *parameter,
                        const mu_piece *piece, float *buffer);
 void mu_store_weights(const mu_schedule *schedule, const mu_parameter *parameter,

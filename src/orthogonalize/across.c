@@ -42,7 +42,7 @@ static void unpack(const mu_iteration *it, const char *from)
         memcpy((char *)it->square[0] + i * plan->ldr * width, from, bytes);
         from += bytes;
     }
-    plan->kernel->mirror(it->square[0], (ptrdiff_t)plan->ldr, 0, plan->m, 0, plan->m);
+    plan->rows->mirror(it->square[0], (ptrdiff_t)plan->ldr, 0, plan->m, 0, plan->m);
 }
 
 static void gram_across(mu_iteration *it)

@@ -114,8 +114,8 @@ static void form_rows(void *context, size_t index, unsigned worker)
         for (int i = 1; i <= f->j; i++) {
             if (f->factors[i] != 0) {
                 const char *from = (const char *)product_at(f->p, i) + r * row_bytes;
-                plan->kernel->row_add((char *)f->to + r * row_bytes, from, plan->m, f->factors[i],
-                                      accumulate);
+                plan->rows->add((char *)f->to + r * row_bytes, from, plan->m, f->factors[i],
+                                accumulate);
                 accumulate = true;
             }
         }

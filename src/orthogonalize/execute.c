@@ -140,7 +140,7 @@ static void store_lines(void *context, size_t index, unsigned worker)
     mu_block to =
         mu_block_at(&out, first, 0, left < LINES_PER_TASK ? left : LINES_PER_TASK, lines.length);
     size_t skip = first * lines.ld * muonium_dtype_size(it->home.dtype);
-    it->plan->kernel->store(it->home.data + skip, lines.ld, &to);
+    it->plan->rows->store(it->home.data + skip, lines.ld, &to);
 }
 
 static void store(mu_iteration *it)

@@ -31,13 +31,13 @@ enum { PIECE = 128 }; /* columns, taken at a time with ROWS_PER_TASK rows */
 static void load_shifted(const mu_iteration *it, const mu_block *from, int shift, void *to,
                          size_t ld)
 {
-    const mu_kernel *wide = it->plan->wide;
+    const mu_rows *wide = it->plan->wide;
     int half = shift / 2, rest = shift - half; /* 2^shift may not be a double */
     double buffer[ROWS_PER_TASK * PIECE];
     wide->load(from, buffer, PIECE);
     for (size_t i = 0; i < from->rows; i++) {
-        wide->row_scale(buffer + i * PIECE, from->cols, ldexp(1, -half));
-        wide->row_scale(buffer + i * PIECE, from->cols, ldexp(1, -rest));
+        wide->scale(buffer + i * PIECE, from->cols, ldexp(1, -half));
+        wide->scale(buffer + i * PIECE, from->cols, ldexp(1, -rest));
     }
     mu_block rows = {to, it->plan->kernel->type, (ptrdiff_t)ld, 1, from->rows, from->cols};
     wide->store(buffer, PIECE, &rows);
@@ -50,7 +50,7 @@ static void take_rows(void *context, size_t index, unsigned worker)
     const taking *t = context;
     const mu_iteration *it = t->it;
     const muonium_plan *plan = it->plan;
-    const mu_kernel *kernel = plan->kernel;
+    const mu_rows *ops = plan->rows;
     mu_oriented x = mu_matrix_of(&it->x);
     (void)worker;
     double buffer[ROWS_PER_TASK * PIECE]; /* of the kernel's type */
@@ -60,28 +60,28 @@ static void take_rows(void *context, size_t index, unsigned worker)
         size_t cols = plan->n - j < PIECE ? plan->n - j : PIECE;
         mu_block from = mu_block_at(&x, first, j, rows, cols);
         mu_block to = mu_block_at(&it->home, first, j, rows, cols);
-        bool straight = to.col_stride == 1 && to.dtype == kernel->type && to.data != from.data;
+        bool straight = to.col_stride == 1 && to.dtype == ops->type && to.data != from.data;
         void *place = straight ? to.data : buffer;
         size_t ld = straight ? (size_t)to.row_stride : PIECE;
         if (t->shift != 0) {
             load_shifted(it, &from, t->shift, place, ld);
         } else {
-            kernel->load(&from, place, ld);
+            ops->load(&from, place, ld);
         }
         for (size_t i = 0; i < rows; i++) {
-            char *row = (char *)place + i * ld * muonium_dtype_size(kernel->type);
+            char *row = (char *)place + i * ld * muonium_dtype_size(ops->type);
             if (t->shift == 0) {
-                kernel->row_scale(row, cols, t->factor);
+                ops->scale(row, cols, t->factor);
             }
             if (t->divisor) {
-                kernel->row_scale(row, cols, 1 / t->divisor[first + i]);
+                ops->scale(row, cols, 1 / t->divisor[first + i]);
             }
             if (plan->half && t->shift == 0) {
-                kernel->row_round(row, cols, plan->options.precision);
+                ops->round(row, cols, plan->options.precision);
             }
         }
         if (!straight) {
-            kernel->store(buffer, PIECE, &to);
+            ops->store(buffer, PIECE, &to);
         }
     }
 }
@@ -115,7 +115,7 @@ static double frobenius_of(const mu_iteration *it, const void *square)
     double sum = 0;
     for (size_t i = 0; i < plan->m; i++) {
         const char *row = (const char *)square + i * plan->ldr * bytes;
-        sum += plan->kernel->row_squares(row, plan->m, 1);
+        sum += plan->rows->squares(row, plan->m, 1);
     }
     return sqrt(sum);
 }
@@ -226,8 +226,8 @@ static void round_gram(mu_iteration *it)
     const muonium_plan *plan = it->plan;
     size_t bytes = muonium_dtype_size(plan->kernel->type);
     for (size_t i = 0; plan->half && i < plan->m; i++) {
-        plan->kernel->row_round((char *)it->square[0] + i * plan->ldr * bytes, plan->m,
-                                plan->options.precision);
+        plan->rows->round((char *)it->square[0] + i * plan->ldr * bytes, plan->m,
+                          plan->options.precision);
     }
 }
 
@@ -238,7 +238,7 @@ static void normalize_rows(mu_iteration *it, double eps, int exponent)
     double *divisor = it->row_sums, largest = 0;
     for (size_t i = 0; i < plan->m; i++) {
         const char *row = (const char *)it->square[0] + i * plan->ldr * bytes;
-        double bound = guarded(plan, sqrt(plan->kernel->row_abs_sum(row, plan->m)), eps);
+        double bound = guarded(plan, sqrt(plan->rows->abs_sum(row, plan->m)), eps);
         divisor[i] = bound > 0 ? bound : 1; /* a zero row stays zero */
         largest = bound > largest ? bound : largest;
     }

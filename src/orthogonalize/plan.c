@@ -229,11 +229,12 @@ static muonium_status fill_plan(muonium_plan *plan)
         status = mu_kernel_choose(o->precision, &plan->multiplier);
     }
     if (status == MUONIUM_OK) {
-        status = mu_kernel_choose(MUONIUM_F64, &plan->wide);
+        status = mu_rows_choose(MUONIUM_F64, &plan->wide);
     }
     if (status != MUONIUM_OK) {
         return status;
     }
+    plan->rows = plan->kernel->rows;
     const double(*table)[3] = (const double(*)[3])plan->table;
     status = bound_result(plan);
     if (status != MUONIUM_OK) {

@@ -58,7 +58,8 @@ struct muonium_plan {
     const mu_direct_set *direct; /* direct form: its set */
     const mu_kernel *kernel;     /* of the type that products are computed in */
     const mu_kernel *multiplier; /* the same, or for what is rounded to a half type its own */
-    const mu_kernel *wide;       /* f64: for inputs and scales beyond f32 */
+    const mu_rows *rows;         /* row operations of the kernel's type */
+    const mu_rows *wide;         /* f64: for inputs and scales beyond f32 */
     bool tall;
     bool half; /* intermediates are rounded to options.precision */
     mu_rounding round;

@@ -51,7 +51,7 @@ static void multiply_columns(void *context, size_t index, unsigned worker)
     (void)worker;
     for (size_t i = 0; i < plan->m; i++) {
         const char *row = (const char *)of->it->square[0] + (i * plan->ldr + first) * bytes;
-        plan->kernel->row_add(of->product + first * bytes, row, cols, of->v[i], true);
+        plan->rows->add(of->product + first * bytes, row, cols, of->v[i], true);
     }
 }
 
@@ -62,7 +62,7 @@ static void multiply(const mu_iteration *it, const double *v, void *product, dou
     mu_block rounded = vector_of(it, product, plan->kernel->type);
     multiplication of = {it, v, product};
     plan->wide->store(v, plan->m, &rounded);
-    plan->kernel->row_scale(product, plan->m, -1);
+    plan->rows->scale(product, plan->m, -1);
     mu_pool_run(multiply_columns, &of, (plan->m + COLUMNS_PER_TASK - 1) / COLUMNS_PER_TASK,
                 it->with.workers);
     plan->wide->load(&rounded, w, plan->m);

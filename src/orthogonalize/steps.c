@@ -45,20 +45,20 @@ static void run_pass(const row_pass *pass)
 
 static void scale_row(const row_pass *pass, size_t i)
 {
-    pass->it->plan->kernel->row_scale(row_at(pass, pass->matrix, i), pass->n, pass->factor);
+    pass->it->plan->rows->scale(row_at(pass, pass->matrix, i), pass->n, pass->factor);
 }
 
 static void round_row(const row_pass *pass, size_t i)
 {
-    pass->it->plan->kernel->row_round(row_at(pass, pass->matrix, i), pass->n,
-                                      pass->it->plan->options.precision);
+    pass->it->plan->rows->round(row_at(pass, pass->matrix, i), pass->n,
+                                pass->it->plan->options.precision);
 }
 
 static void combine_row(const row_pass *pass, size_t i)
 {
-    pass->it->plan->kernel->row_combine(row_at(pass, pass->matrix, i), pass->factor,
-                                        row_at(pass, pass->other, i), pass->other_factor, pass->n,
-                                        pass->it->plan->options.precision);
+    pass->it->plan->rows->combine(row_at(pass, pass->matrix, i), pass->factor,
+                                  row_at(pass, pass->other, i), pass->other_factor, pass->n,
+                                  pass->it->plan->options.precision);
 }
 
 /* matrix = round(factor * other) */
@@ -66,8 +66,8 @@ static void multiple_row(const row_pass *pass, size_t i)
 {
     const muonium_plan *plan = pass->it->plan;
     void *row = row_at(pass, pass->matrix, i);
-    plan->kernel->row_add(row, row_at(pass, pass->other, i), pass->n, pass->factor, false);
-    plan->kernel->row_round(row, pass->n, plan->options.precision);
+    plan->rows->add(row, row_at(pass, pass->other, i), pass->n, pass->factor, false);
+    plan->rows->round(row, pass->n, plan->options.precision);
 }
 
 void mu_scale_rows(mu_iteration *it, void *matrix, size_t rows, size_t n, size_t ld, double factor)
@@ -89,14 +89,12 @@ static void round_rows(mu_iteration *it, void *matrix, size_t n, size_t ld)
 /* Below the diagonal: the sum of squares of each row of R, into row_sums. */
 static void square_row(const row_pass *pass, size_t i)
 {
-    pass->it->row_sums[i] =
-        pass->it->plan->kernel->row_squares(row_at(pass, pass->matrix, i), i, 1);
+    pass->it->row_sums[i] = pass->it->plan->rows->squares(row_at(pass, pass->matrix, i), i, 1);
 }
 
 static void absolute_row(const row_pass *pass, size_t i)
 {
-    pass->it->row_sums[i] =
-        pass->it->plan->kernel->row_abs_sum(row_at(pass, pass->matrix, i), pass->n);
+    pass->it->row_sums[i] = pass->it->plan->rows->abs_sum(row_at(pass, pass->matrix, i), pass->n);
 }
 
 static double diagonal_of(const mu_iteration *it, size_t i)
@@ -279,26 +277,26 @@ static void sum_rows(void *context, size_t index, unsigned worker)
     enum { PIECE = 128 };
     const summation *s = context;
     const muonium_plan *plan = s->it->plan;
-    const mu_kernel *kernel = plan->kernel;
+    const mu_rows *ops = plan->rows;
     muonium_dtype half = plan->options.precision;
-    size_t bytes = muonium_dtype_size(kernel->type), row = index * SUMMED_ROWS;
+    size_t bytes = muonium_dtype_size(ops->type), row = index * SUMMED_ROWS;
     size_t rows = plan->m - row < SUMMED_ROWS ? plan->m - row : SUMMED_ROWS;
     double buffer[SUMMED_ROWS * PIECE]; /* of the kernel's type */
     (void)worker;
     for (size_t j = 0; j < s->cols; j += PIECE) {
         size_t cols = s->cols - j < PIECE ? s->cols - j : PIECE;
         mu_block place = mu_block_at(&s->it->home, row, s->first + j, rows, cols);
-        kernel->load(&place, buffer, PIECE);
+        ops->load(&place, buffer, PIECE);
         for (size_t i = 0; i < rows; i++) {
             char *x = (char *)buffer + i * PIECE * bytes;
             char *product = s->product + ((row + i) * plan->ldr + j) * bytes;
-            kernel->row_scale(x, cols, s->factor);
-            kernel->row_round(x, cols, half);
-            kernel->row_round(product, cols, half);
-            kernel->row_add(x, product, cols, 1, true);
-            kernel->row_round(x, cols, half);
+            ops->scale(x, cols, s->factor);
+            ops->round(x, cols, half);
+            ops->round(product, cols, half);
+            ops->add(x, product, cols, 1, true);
+            ops->round(x, cols, half);
         }
-        kernel->store(buffer, PIECE, &place);
+        ops->store(buffer, PIECE, &place);
     }
 }
 

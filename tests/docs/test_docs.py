@@ -7,6 +7,7 @@ import os
 import pathlib
 import re
 import subprocess
+import sys
 
 import pytest
 
@@ -128,6 +129,18 @@ def test_program_of_the_readme(tmp_path):
             env={**os.environ, "MUONIUM_CPU": kernels},
         ).stdout
         assert printed == shown, kernels
+
+
+@pytest.mark.skipif("LD_PRELOAD" in os.environ, reason="PyTorch is not instrumented")
+def test_python_of_the_readme():
+    pytest.importorskip("torch")
+    (program,) = [text for language, text in blocks_of(SOURCE / "README.md") if language == "python"]
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE / "python"),
+                   "MUONIUM_LIBRARY": str(BUILD / "libmuonium.so")}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True,
+                          env=environment, timeout=120)
+    assert done.returncode == 0 and done.stderr == "", done.stderr
+    assert float(re.fullmatch(r"loss (\S+)\n", done.stdout).group(1)) < 0.5  # 1.1 at the start
 
 
 # ---- figures in the text ----

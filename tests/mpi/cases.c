@@ -177,6 +177,14 @@ static void case_split(void)
     }
 }
 
+/* Matrices that memory holds transposed are not cut, however large. */
+static void case_in_out(void)
+{
+    muonium_mpi_options o;
+    muonium_mpi_options_init(&o);
+    check_equal("in_out", MODEL_IN_OUT, &o, false);
+}
+
 /* A matrix that lives split: close to the whole one, and the same on any division at blocks. */
 static void case_columns(void)
 {
@@ -293,7 +301,7 @@ static void pair_make(pair *p, muonium_nonfinite policy, bool description)
     CHECK_OK(muonium_options_init(&options, NULL));
     options.momentum_form = MUONIUM_MOMENTUM_SUM;
     options.momentum = 0.9;
-    options.nonfinite = policy;
+    options.plan.nonfinite = policy;
     CHECK_OK(description ? muonium_create_description(&options, &p->optimizer)
                          : muonium_create(&options, &p->optimizer));
     for (size_t k = 0; k < 2; k++) {
@@ -699,6 +707,8 @@ static void run(const char *name, const char *path)
 {
     if (strcmp(name, "equal") == 0) {
         case_equal();
+    } else if (strcmp(name, "in_out") == 0) {
+        case_in_out();
     } else if (strcmp(name, "split") == 0) {
         case_split();
     } else if (strcmp(name, "columns") == 0) {

@@ -131,9 +131,10 @@ void model_make(model *m, model_kind kind, bool description)
     options.lr = 0.02;
     options.weight_decay = 0.1;
     options.normuon = kind == MODEL_NORMUON;
+    options.kernels_in_out = kind == MODEL_IN_OUT;
     if (kind == MODEL_WIDE) { /* two Gram matrices a step, one of them for the norm */
-        options.form = MUONIUM_FORM_GRAM;
-        options.normalization = MUONIUM_NORM_SCHATTEN;
+        options.plan.form = MUONIUM_FORM_GRAM;
+        options.plan.normalization = MUONIUM_NORM_SCHATTEN;
     }
     check(description ? muonium_create_description(&options, &m->optimizer)
                       : muonium_create(&options, &m->optimizer));
@@ -153,6 +154,10 @@ void model_make(model *m, model_kind kind, bool description)
                 .name = "large", .ndim = 2, .shape = {tall ? 4000 : 40, tall ? 40 : 4000}},
             NULL);
         add(m, (muonium_tensor){.name = "bias", .ndim = 1, .shape = {40}}, NULL);
+        if (kind == MODEL_IN_OUT) { /* heads are blocks of columns in memory */
+            add(m, (muonium_tensor){.name = "heads", .ndim = 2, .shape = {24, 64}, .heads = 4},
+                NULL);
+        }
     }
 }
 

@@ -19,7 +19,13 @@ typedef struct model {
 
 /* Which model: the first two have all layouts, types and routes, the others one matrix that
  * is worth cutting by columns. */
-typedef enum model_kind { MODEL_MIXED, MODEL_NORMUON, MODEL_WIDE, MODEL_TALL } model_kind;
+typedef enum model_kind {
+    MODEL_MIXED,
+    MODEL_NORMUON,
+    MODEL_WIDE,
+    MODEL_TALL,
+    MODEL_IN_OUT
+} model_kind;
 
 /* The same parameters on every rank and in every process. */
 void model_make(model *m, model_kind kind, bool description);

@@ -47,8 +47,8 @@ def run_cases(implementation, ranks, path, *cases):
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4, 7])
 def test_cases(implementation, ranks, tmp_path):
     run_cases(implementation, ranks, tmp_path / "state.safetensors",
-              "equal", "bytes", "nonfinite", "overflow", "mismatch", "misuse", "split", "columns", "rates",
-              "held", "creation", "bucket")
+              "equal", "bytes", "nonfinite", "overflow", "mismatch", "misuse", "split", "in_out", "columns",
+              "rates", "held", "creation", "bucket")
 
 
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)

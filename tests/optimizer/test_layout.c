@@ -416,7 +416,7 @@ static void test_errors(void **state)
         {{.ndim = 2, .shape = {12, 8}, .layout = MUONIUM_LAYOUT_FAN, .out_axes = 1, .in_axes = 3},
          "out_axes and in_axes of h.w are 0x1 and 0x3: a dimension is"},
         {{.ndim = 2, .shape = {12, 8}, .out_axes = 1, .in_axes = 2},
-         "but its layout is 0: they go with MUONIUM_LAYOUT_FAN"},
+         "but its layout is flatten: leave them 0 unless the layout is fan"},
         {{.ndim = 2, .shape = {12, 8}, .row_split_count = 2}, "row_split_count of h.w is 2"},
         {{.ndim = 2, .shape = {12, 8}, .row_splits = zero, .row_split_count = 3},
          "row_splits[1] of h.w is 0"},

@@ -146,6 +146,12 @@ static void test_layouts(void **state)
     assert_route("w", t, &o, "ok");
     t.layout = MUONIUM_LAYOUT_SPATIAL;
     assert_route("w", t, &o, "min_dim_too_small:3");
+
+    /* (in, out) kernels are judged by both sides. */
+    o.kernels_in_out = true;
+    assert_route("w", (muonium_tensor)SHAPE(64, 2), &o, "min_dim_too_small:2");
+    assert_route("w", (muonium_tensor)SHAPE(8, 8000), &o, "extreme_aspect_ratio:1000.0");
+    assert_route("w", (muonium_tensor)SHAPE(64, 128), &o, "ok");
 }
 
 static void test_three_dimensions(void **state)
