@@ -23,7 +23,7 @@ static const char *keep_text(char **room, const char *text)
     return kept;
 }
 
-/* Options whose strings, tables and patterns belong to the group. */
+/* A group with copies of the strings, tables and patterns of the options. */
 static muonium_status make_group(const muonium_options *given, muonium_group **made)
 {
     muonium_options options;
@@ -56,7 +56,7 @@ static muonium_status make_group(const muonium_options *given, muonium_group **m
     group->options.coefficients = keep_text(&room, options.coefficients);
     group->options.direct_set = keep_text(&room, options.direct_set);
     if (options.table) {
-        /* Rows beyond the last that can ever be used need no place. */
+        /* No iteration uses rows beyond MUONIUM_MAX_STEPS. */
         size_t rows =
             options.table_rows < MUONIUM_MAX_STEPS ? options.table_rows : MUONIUM_MAX_STEPS;
         memcpy(group->table, options.table, rows * sizeof group->table[0]);
@@ -114,7 +114,7 @@ muonium_status muonium_add_group(muonium_optimizer *optimizer, const muonium_opt
                                 : status;
 }
 
-/* A group of another optimizer may be gone: it must not be read. */
+/* Compares addresses alone: a group of another optimizer may have been freed. */
 static bool owns(const muonium_optimizer *optimizer, const muonium_group *group)
 {
     return mu_interval_find(optimizer->group_places, address_of(group)) != NULL;
@@ -192,7 +192,7 @@ void muonium_destroy(muonium_optimizer *optimizer)
 
 /* ---- adding ---- */
 
-/* Fail unless the type, the shape and the route can be those of a parameter. */
+/* Fail unless type, shape and route are valid. *elements receives the number of elements. */
 static muonium_status check_tensor(const muonium_tensor *tensor, const char *name, size_t *elements)
 {
     if (tensor->dtype != MUONIUM_F32 && tensor->dtype != MUONIUM_BF16 &&
@@ -211,7 +211,7 @@ static muonium_status check_tensor(const muonium_tensor *tensor, const char *nam
                        (int)tensor->route);
     }
     bool empty = false;
-    size_t product = 1; /* without extents of 0: strides must fit beside them too */
+    size_t product = 1; /* of extents above 0: with an extent of 0, strides must fit too */
     for (size_t d = 0; d < tensor->ndim; d++) {
         empty = empty || tensor->shape[d] == 0;
         if (!mu_mul(product, tensor->shape[d] > 0 ? tensor->shape[d] : 1, &product)) {
@@ -226,7 +226,7 @@ static muonium_status check_tensor(const muonium_tensor *tensor, const char *nam
                        "%s has %zu elements: that does not fit into the address space", name,
                        product);
     }
-    if (tensor->row_split_count > product) { /* before as many are read */
+    if (tensor->row_split_count > product) { /* checked before row_splits is read */
         return mu_fail(MUONIUM_INVALID, "row_split_count of %s is %zu: it has fewer rows", name,
                        tensor->row_split_count);
     }
@@ -234,7 +234,7 @@ static muonium_status check_tensor(const muonium_tensor *tensor, const char *nam
     return MUONIUM_OK;
 }
 
-/* Keep the strides given, or those of a dense array. */
+/* Copy the given strides, or fill in those of a dense array. */
 static const ptrdiff_t *keep_strides(const muonium_tensor *tensor, const ptrdiff_t *given,
                                      ptrdiff_t kept[MUONIUM_MAX_DIMS])
 {
@@ -251,7 +251,7 @@ static muonium_status find_extent(const mu_parameter *p, const char *what, const
     size_t bytes = muonium_dtype_size(dtype);
     *extent = (mu_extent){0, 0};
     if (p->elements == 0) {
-        return MUONIUM_OK; /* wherever it lies */
+        return MUONIUM_OK; /* any address */
     }
     if ((uintptr_t)data % bytes != 0) {
         return mu_fail(MUONIUM_INVALID,
@@ -282,7 +282,7 @@ muonium_status mu_grad_extent(const mu_parameter *p, const void *grad, mu_extent
                 : MUONIUM_OK;
 }
 
-/* Enter where a parameter and its gradient lie, or take it back. */
+/* Add the memory of a parameter and its gradient to the sets, or remove it. */
 static void settle(muonium_optimizer *optimizer, mu_parameter *p)
 {
     mu_interval_insert(&optimizer->data, &p->data);
@@ -295,7 +295,7 @@ static void unsettle(muonium_optimizer *optimizer, mu_parameter *p)
     mu_interval_remove(&optimizer->grads, &p->grad);
 }
 
-/* Bring optimizer->data and ->grads up to date. */
+/* Rebuild optimizer->data and ->grads if muonium_step_at has changed addresses. */
 static void settle_all(muonium_optimizer *optimizer)
 {
     if (!optimizer->moved) {
@@ -314,8 +314,8 @@ static const mu_parameter *overlapped(mu_interval *set, mu_extent extent)
     return found ? found->owner : NULL;
 }
 
-/* What a parameter writes must be its own: no gradient, nor another parameter's. Sets
- * the extents of p, which is not settled. */
+/* Fail if the data of a parameter overlaps any gradient or another parameter. Sets the extents
+ * of p, which is not in the sets. */
 static muonium_status check_memory(muonium_optimizer *optimizer, mu_parameter *p)
 {
     mu_extent data, grad;
@@ -431,7 +431,7 @@ static muonium_status describe(muonium_optimizer *optimizer, const muonium_tenso
     return MUONIUM_OK;
 }
 
-/* The number of a parameter by name, or the count. */
+/* The number of a parameter by name; optimizer->count if there is none. */
 static size_t index_of(const muonium_optimizer *optimizer, const char *name)
 {
     uint64_t hash = mu_hash_text(name);
@@ -579,7 +579,7 @@ muonium_status mu_parameter_at(const muonium_optimizer *optimizer, size_t index,
     return MUONIUM_OK;
 }
 
-/* Try a changed place of data or grad; keep it if the memory is still sound. */
+/* Change the address of data or grad, and change it back if the memory is refused. */
 static muonium_status move_to(muonium_optimizer *optimizer, mu_parameter *p, void **place,
                               void *target)
 {
@@ -621,7 +621,7 @@ muonium_status muonium_set_grad(muonium_optimizer *optimizer, size_t parameter, 
 
 typedef muonium_status setter(muonium_options *options, double value);
 
-/* Change one or all groups, if the changed options are valid for each. */
+/* Change one group or all, if the changed options are valid for each. */
 static muonium_status change_groups(muonium_optimizer *optimizer, muonium_group *group, setter *set,
                                     double value)
 {
@@ -654,7 +654,7 @@ static muonium_status change(muonium_optimizer *optimizer, const char *call, muo
                                 : status;
 }
 
-/* A rate of its own becomes a multiple of lr, so that it can follow through 0 too. */
+/* An absolute adam_lr becomes a multiple of lr, so that it follows lr even through 0. */
 static muonium_status set_lr(muonium_options *options, double value)
 {
     if (options->adam_lr >= 0) {

@@ -1,9 +1,9 @@
 /*
- * places.c: a step with all parameters and gradients at new places.
+ * places.c: a step with new addresses for all parameters and gradients.
  *
- * Frameworks hand out gradients anew for every step. Checking one by one that no two
- * arrays share memory takes time with the square of their number; here the parameters
- * are sorted by address once, so that neighbours tell all.
+ * Frameworks allocate gradients anew for every step. Comparing all pairs of arrays for overlap
+ * takes quadratic time. Here the parameters are sorted by address, so that only neighbours are
+ * compared.
  */
 #include "optimizer/schedule.h"
 
@@ -12,7 +12,7 @@ static bool comes_before(const mu_place *a, const mu_place *b)
     return a->extent.from < b->extent.from;
 }
 
-/* Shell sort: needs no memory, and nearly nothing to do where order has not changed. */
+/* Shell sort: it needs no memory, and is fast if the order has not changed. */
 static void sort_places(mu_place *places, size_t count)
 {
     size_t gap = 1;
@@ -31,7 +31,7 @@ static void sort_places(mu_place *places, size_t count)
     }
 }
 
-/* The parameter among sorted, disjoint places that overlaps an extent; NULL if none. */
+/* The parameter among sorted, disjoint places that overlaps an extent, or NULL. */
 static const mu_parameter *overlapped(const mu_place *places, size_t count, mu_extent extent)
 {
     size_t from = 0, to = count; /* the first place that ends beyond extent.from */
@@ -47,7 +47,7 @@ static const mu_parameter *overlapped(const mu_place *places, size_t count, mu_e
     return found ? places[from].parameter : NULL;
 }
 
-/* Fill `places`, sorted, and fail unless each is sound and their own. */
+/* Fill and sort `places`. Fails on an invalid address or if parameters overlap. */
 static muonium_status place_data(const muonium_optimizer *optimizer, void *const *data,
                                  mu_place *places)
 {
@@ -102,7 +102,7 @@ muonium_status mu_step_prepare_at(muonium_optimizer *optimizer, void *const *dat
                        optimizer->count);
     }
     if (count == 0) {
-        return mu_step_prepare(optimizer); /* which knows what to say */
+        return mu_step_prepare(optimizer); /* fails with the message for it */
     }
     muonium_status status = mu_schedule_make(optimizer);
     if (status != MUONIUM_OK) {
