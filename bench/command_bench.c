@@ -584,18 +584,18 @@ const command command_bench = {
     .name = "bench",
     .summary = "measure products and orthogonalisations against this machine's peak",
     .description =
-        "Measures the three products of the iteration, whole orthogonalisations and the "
-        "optimizer in f32, best of several runs, and prints each as a share of the multiply-add "
-        "peak, or of the bandwidth of a plain copy, measured in the same run. Symmetric products "
-        "count the operations of one triangle only. Where a CBLAS "
-        "library is installed, its products stand beside ours (it counts as if it computed one "
-        "triangle for ssyrk), and so do five steps of the iteration as they are usually written, "
-        "in plain products of that library, on as many threads. It is tried first: what would take "
-        "it "
-        "more than ten times --seconds a run, and more than one, is left out. The time that a word "
-        "takes from one thread to another "
-        "and back tells whether they had a cache in common; it may change during a run.\n\n"
-        "Run it on an otherwise idle machine.",
+        "Measures the three products of the iteration, whole orthogonalisations and the optimizer, "
+        "in f32. Each figure is the best of several runs. It is printed as a share of the "
+        "multiply-add peak, or of the bandwidth of a plain copy loop. Both are measured in the "
+        "same run. Symmetric products count the flops of one triangle.\n\n"
+        "If a CBLAS library is installed, its products are measured beside ours, on as many "
+        "threads. Its ssyrk also counts one triangle. Five iterations in its general products, the "
+        "way they are usually written, are measured too. Runs of it that would take more than one "
+        "second, and more than ten times --seconds, are left out.\n\n"
+        "The round trip is the time that a word takes from one thread to another and back. It "
+        "shows whether the threads share a cache. On a virtual machine it may change during a "
+        "run.\n\n"
+        "Run this on an otherwise idle machine.",
     .example = "muonium bench\nmuonium bench --quick\nmuonium bench --shapes 768x3072,24x128x512 "
                "--threads 2 --json\n"
                "muonium bench --checkpoint --directory /tmp",

@@ -116,7 +116,7 @@ static bool bench_single(bench *b, const char *name, muonium_route route, muoniu
     muonium_options_init(&options, NULL);
     options.route = route;
     options.adam = adam;
-    options.nonfinite = checked ? MUONIUM_NONFINITE_ERROR : MUONIUM_NONFINITE_PROPAGATE;
+    options.plan.nonfinite = checked ? MUONIUM_NONFINITE_ERROR : MUONIUM_NONFINITE_PROPAGATE;
     bool done = muonium_create(&options, &m.optimizer) == MUONIUM_OK &&
                 add(&m, "w", rows, cols, 0) &&
                 measure_steps(b, &m, name, (muonium_shape){1, rows, cols}, checked, seconds);

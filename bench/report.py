@@ -1,18 +1,19 @@
 #!/usr/bin/env python3
-"""One page on the speed of this machine: every product and orthogonalisation beside its peers.
+"""Measures this machine on one page: every product and orthogonalisation beside its peers.
 
     bench/report.py COMMAND [--quick] [--save [DIRECTORY]] [--name NAME] [--seconds S]
                     [--rounds N] [--limit S] [--torch]
 
-COMMAND is the built `muonium`. Every CBLAS library that is installed is tried first, OpenBLAS
-also forced to each of its kernels that this CPU can run; the best setting of the fastest one is
-the peer of all tables, ratios and the chart, the best setting of each other has its columns.
-Then runs `muonium bench` on all threads and on one, with the AVX2 kernels where better ones were
-chosen, and five steps in NumPy if this Python has it; with --torch, bench/python_step.py too.
-Takes up to five minutes: rounds that do not fit into --limit are left out. --quick takes less
-than one, with fewer sizes and rough figures. Prints the page; with --save, writes NAME.json,
-NAME.md and NAME.svg (percent of peak over size) into the directory, bench/results by default.
-Run it on an otherwise idle machine.
+COMMAND is the built `muonium`. The script tries every installed CBLAS library, and OpenBLAS with
+each of its kernels that this CPU can run. The fastest library in its best setting is the peer of
+all tables, ratios and the chart. Each other library has its own columns. Then the script runs
+`muonium bench` on all threads and on one, with the AVX2 kernels too if better ones are in use, and
+five iterations in NumPy if this Python has it. --torch adds bench/python_step.py.
+
+It takes up to five minutes. Rounds that do not fit into --limit are left out. --quick takes less
+than one minute, with fewer sizes and rough figures. The page is printed. --save also writes
+NAME.json, NAME.md and NAME.svg (percent of peak over size) into the directory, bench/results by
+default. Run it on an otherwise idle machine.
 """
 
 import argparse
@@ -41,8 +42,8 @@ CORES = {"Haswell": "avx2", "Zen": "avx2", "SkylakeX": "avx512f"}  # what each n
 # ---- running ----
 
 class Progress:
-    """What is being measured and about how long it will take: a line on standard error for each,
-    to which `muonium bench` adds its own where that is a terminal."""
+    """Prints what is being measured and the time left, on standard error. On a terminal
+    `muonium bench` adds its own progress."""
 
     def __init__(self, seconds):
         self.start, self.expected, self.done, self.current = time.monotonic(), seconds, 0, 0
@@ -70,7 +71,7 @@ def best_of(runs):
             "copy_gbps": max(run["copy_gbps"] for run in runs)}
     def key_of(row):
         return row["name"], row["batch"], row["m"], row["n"]
-    rows = {}  # a peer near the end of our patience is not measured in every run
+    rows = {}  # a slow peer may be measured in some of the runs only
     for row in (row for run in runs for row in run["results"]):
         fastest = rows.setdefault(key_of(row), row)
         rows[key_of(row)] = row if row["seconds"] < fastest["seconds"] else fastest
@@ -105,7 +106,7 @@ def machine():
 
 
 def settings(flags):
-    """Name, library and environment of every CBLAS and setting of it that may be there."""
+    """Name, library and environment of every CBLAS setting to try."""
     for library in LIBRARIES:
         found = {"MUONIUM_BENCH_BLAS": library}
         yield library, library, found
@@ -117,7 +118,7 @@ def settings(flags):
 
 
 def peer_rate(run):
-    """The geometric mean of the peer's rates in GF/s; 0 of those that are not measured: too slow."""
+    """The geometric mean of the peer's rates in GF/s; 0 if it was too slow to be measured."""
     rates = [row["gflops"] for row in run["results"] if row["name"] in ("cblas_ssyrk", "cblas_sgemm")]
     product = 1
     for rate in rates:
@@ -143,13 +144,13 @@ def try_peers(command, flags, sizes, seconds):
     return sorted(best.values(), key=lambda peer: -peer[2]), rates
 
 
-def steps_in_numpy(shapes, seconds):
-    """Seconds that five quintics take as they are usually written, by shape; None without NumPy."""
+def iterations_in_numpy(shapes, seconds):
+    """Seconds of five quintic iterations as they are usually written, by shape; None without NumPy."""
     try:
         import numpy
     except ImportError:
         return None
-    def five_steps(x):
+    def five_iterations(x):
         x = x / numpy.linalg.norm(x)
         for _ in range(5):
             gram = x @ x.T
@@ -161,7 +162,7 @@ def steps_in_numpy(shapes, seconds):
         best, end = float("inf"), time.perf_counter() + seconds
         while best == float("inf") or time.perf_counter() < end:
             begin = time.perf_counter()
-            five_steps(x)
+            five_iterations(x)
             best = min(best, time.perf_counter() - begin)
         found.append({"m": m, "n": n, "seconds": best})
     return {"version": numpy.__version__, "results": found}
@@ -216,8 +217,8 @@ def measure(options):
                   if key in ("all_threads", "products", "one_thread", "avx2")})
     found["peers"] = {name: runs.get(name, runs["products"]) for name, _, _ in best}
     if not options.quick:
-        progress.next(5 * options.seconds * len(IN_NUMPY), "five steps in NumPy")
-        found["numpy"] = steps_in_numpy(IN_NUMPY, 5 * options.seconds)
+        progress.next(5 * options.seconds * len(IN_NUMPY), "five iterations in NumPy")
+        found["numpy"] = iterations_in_numpy(IN_NUMPY, 5 * options.seconds)
     if options.torch:
         progress.next(60, "PyTorch")
         found["torch"] = subprocess.run(
@@ -242,7 +243,7 @@ def shape_of(row):
 
 
 def products_table(runs):
-    """Percent of peak by size; `runs` has the run of each heading."""
+    """Percent of peak by size; `runs` maps each heading to its run."""
     names = {"gram": "gram", "symmul": "symmul", "apply": "apply", "cblas_ssyrk": "ssyrk",
              "cblas_sgemm": "sgemm"}
     columns = [(heading, run, name) for heading, run in runs.items() for name in PRODUCTS
@@ -258,7 +259,7 @@ def products_table(runs):
 
 
 def orthogonalize_table(run):
-    """Whole orthogonalisations: each form, and how many times as fast as others."""
+    """Whole orthogonalisations: the time of each form, and ratios."""
     shapes = {}
     for row in run["results"]:
         name = row["name"].strip()
@@ -301,7 +302,7 @@ def optimizer_table(run):
         share = (f"{row['percent_of_bound']:.0f} % of the bound" if "percent_of_bound" in row
                  else f"{row['percent_of_copy']:.0f} % of copy")
         if "scratch_per_largest_matrix" in row:
-            share += f"; scratch {row['scratch_per_largest_matrix']:.1f} × its largest matrix"
+            share += f"; scratch {row['scratch_per_largest_matrix']:.1f} × the largest matrix"
         lines.append(f"| {row['name']}, {shape_of(row)} | {1e3 * row['seconds']:.3g} | {share} |")
     return lines
 
@@ -311,44 +312,48 @@ def page(found, command_line, quick=False):
     lines = [
         f"# {found['machine']}, {found['cpus']} CPUs", "",
         *(["A quick run (--quick): few sizes, rough figures.", ""] if quick else []),
-        f"`{command_line}`, best of {found['rounds']}; Muonium {run['version']}, kernel "
-        f"{run['kernel']}, {found['system']}.",
-        f"Peak {run['peak_gflops']:.0f} GF/s (multiply-add in registers, all threads), copy "
-        f"{run['copy_gbps']:.1f} GB/s (read + write), both measured in the run. "
-        + (f"A word took {run['nearest_round_trip_ns']:.0f} to "
-           f"{run['farthest_round_trip_ns']:.0f} ns from one thread to another and back. "
-           if "farthest_round_trip_ns" in run else "")
-        + "Symmetric products count one triangle.", "",
+        f"`{command_line}`, rounds: {found['rounds']}, the best counts. Muonium {run['version']}, kernel "
+        f"{run['kernel']}, {found['system']}.", "",
+        f"- Peak: {run['peak_gflops']:.0f} GF/s (multiply-adds in registers, all threads), measured "
+        "in this run.",
+        f"- Copy: {run['copy_gbps']:.1f} GB/s (read plus written), measured in this run.",
+        *([f"- Round trip: a word takes {run['nearest_round_trip_ns']:.0f} to "
+           f"{run['farthest_round_trip_ns']:.0f} ns from one thread to another and back."]
+          if "farthest_round_trip_ns" in run else []),
+        "- Symmetric products count the flops of one triangle.", "",
+        "docs/performance.md explains the columns.", "",
         "## Products, percent of peak", ""]
     lines += products_table({"Muonium": found["products"], **(
         {"Muonium as AVX2": found["avx2"]} if "avx2" in found else {}), **found["peers"]})
     peer = next(iter(found["peers"]), None)
     if found["settings"]:
-        lines += ["", "Peers, each in its best setting of those that were tried (geometric means of "
-                      "a few sizes): " + ", ".join(f"{name} {rate:.0f} GF/s" if rate else
+        lines += ["", "Settings of the peers that were tried, geometric mean of a few sizes: "
+                       + ", ".join(f"{name} {rate:.0f} GF/s" if rate else
                                                    f"{name} too slow to be measured"
                                                    for name, rate in found["settings"].items())
                       + "."]
     left_out = found["products"]["left_out"] + run["left_out"]
     if left_out:
-        lines += ["", "Left out, as a run would take long: " + ", ".join(
+        lines += ["", "Left out, because one run would take long: " + ", ".join(
             f"{row['name']} of {shape_of(row)} ({row['seconds_expected']:.0f} s)"
             for row in left_out) + "."]
     lines += ["", "One thread:", ""]
     lines += products_table({"Muonium": found["one_thread"],
                              **({peer: found["one_thread"]} if peer else {})})
-    lines += ["", "## Orthogonalisation, five steps or better", "",
-              "× quintics: times as fast as the better of standard and Gram; × plain cblas: as "
-              f"five steps of plain products by {peer or 'a CBLAS library, if there were one'}.", ""]
+    lines += ["", "## Orthogonalisation", "",
+              "- orthogonalize: the default, which picks the fastest form.",
+              "- × quintics: speed over the faster of the standard and the Gram form of five quintics.",
+              "- × plain cblas: speed over five iterations in general products of "
+              f"{peer or 'a CBLAS library (none is installed)'}.", ""]
     lines += orthogonalize_table(run)
     if found.get("numpy"):
-        lines += ["", "Five steps in NumPy:", "", *numpy_table(found["numpy"], run)]
+        lines += ["", "Five iterations in NumPy:", "", *numpy_table(found["numpy"], run)]
     memory = optimizer_table(run)
     if len(memory) > 2:
         lines += ["", "## Optimizer", "", *memory]
     if "step_overhead_percent" in run:
         lines += ["", f"A Muon step on 768×3072 takes {run['step_overhead_percent']:.1f} % more "
-                      "than orthogonalising alone."]
+                      "time than its orthogonalisation."]
     if "torch" in found:
         lines += ["", "## PyTorch", "", found["torch"].strip()]
     return "\n".join(lines) + "\n"
@@ -405,13 +410,11 @@ def main():
     parser.add_argument("--quick", action="store_true", help="less than a minute, rough figures")
     parser.add_argument("--save", type=Path, nargs="?", const=HERE / "results", metavar="DIRECTORY",
                         help="write the page, its data and a chart there (bench/results)")
-    parser.add_argument("--name", help="of the files; without it, from the names of the "
-                                       "processor and the instruction set")
-    parser.add_argument("--seconds", type=float, help="per figure (0.2, with --quick 0.05)")
-    parser.add_argument("--rounds", type=int, help="runs, of which the best counts (2, with "
-                                                   "--quick 1)")
+    parser.add_argument("--name", help="name of the files (default: processor and instruction set)")
+    parser.add_argument("--seconds", type=float, help="time per figure (0.2, with --quick 0.05)")
+    parser.add_argument("--rounds", type=int, help="number of runs; the best counts (2, with --quick 1)")
     parser.add_argument("--limit", type=float, default=270, metavar="SECONDS",
-                        help="begin no round that would not end in time (270)")
+                        help="start no round that would end later (270)")
     parser.add_argument("--torch", action="store_true", help="compare with PyTorch too")
     options = parser.parse_args()
     if options.seconds is None:
@@ -419,7 +422,7 @@ def main():
     if options.rounds is None:
         options.rounds = 1 if options.quick else 2
     if not options.quick:
-        print("this takes up to five minutes; make bench BENCH_FLAGS=--quick takes less than one",
+        print("this takes up to five minutes; BENCH_FLAGS=--quick takes less than one",
               file=sys.stderr)
     try:
         found = measure(options)

@@ -259,11 +259,13 @@ const command command_coeffs = {
     .name = "coeffs",
     .summary = "make, list and draw the coefficients of the iteration",
     .description =
-        "One step of the iteration maps every singular value s of a matrix to a s + b s^3 + c s^5. "
-        "This prints the polynomials that bring the values from LOWER to 1 closest to 1 in the "
-        "given number of steps (Polar Express), or those of a published preset, and where the "
-        "values lie after each step.\n\n"
-        "With a preset that has fewer rows than steps, the last row repeats.",
+        "One iteration maps every singular value s of a matrix to a s + b s^3 + c s^5. This "
+        "command prints the coefficients a, b, c of each iteration, and the range of the singular "
+        "values after it.\n\n"
+        "By default these are the Polar Express coefficients: they bring the singular values "
+        "between LOWER and 1 as close to 1 as possible in the given number of iterations. --preset "
+        "prints a published table instead. If the table has fewer rows than --steps, its last row "
+        "repeats.",
     .example = "muonium coeffs --steps 8 --lower 1e-3 --plot steps.svg\n"
                "muonium coeffs --preset original --json",
     .options = options,

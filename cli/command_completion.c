@@ -349,10 +349,10 @@ static int run(const command *self, const arguments *given)
 
 const command command_completion = {
     .name = "completion",
-    .summary = "print what a shell needs to complete command lines",
-    .description = "Prints a script for bash, zsh or fish that completes the commands of muonium, "
-                   "their options and the values of these. An installation has it already where "
-                   "shells look for such scripts.",
+    .summary = "print a completion script for a shell",
+    .description =
+        "Prints a completion script for bash, zsh or fish. It completes commands, options and the "
+        "values of options. An installed Muonium comes with these scripts.",
     .example = "eval \"$(muonium completion bash)\"\n"
                "muonium completion fish > ~/.config/fish/completions/muonium.fish",
     .options = NULL,

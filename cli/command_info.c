@@ -129,10 +129,11 @@ static int run(const command *self, const arguments *given)
 
 const command command_info = {
     .name = "info",
-    .summary = "what this build is and which kernels it chose here",
-    .description = "Prints the version, the kernels chosen for this CPU and why, the threads, the "
-                   "presets of coefficients, how the command was compiled, and the environment "
-                   "variables that matter with their values.",
+    .summary = "show the version, the kernels in use and the reason",
+    .description =
+        "Prints the version, the kernels in use on this CPU and why, the number of threads, the "
+        "presets of coefficients, the compiler and its flags, and the environment variables that "
+        "Muonium reads.",
     .example = "muonium info\nMUONIUM_CPU=portable muonium info --json",
     .options = options,
     .option_count = sizeof options / sizeof options[0],

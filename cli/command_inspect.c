@@ -155,9 +155,10 @@ const command command_inspect = {
     .name = "inspect",
     .summary = "list and verify a safetensors file",
     .description =
-        "Lists the tensors and the metadata of FILE, which must be a well-formed safetensors file "
-        "in every respect. If it is the state of a Muonium optimizer, it tells of which and after "
-        "how many steps, and all checksums are verified; a file that is damaged is an error.",
+        "Lists the tensors and the metadata of FILE. A file that breaks a rule of the safetensors "
+        "format is an error.\n\n"
+        "If FILE is the state of a Muonium optimizer, the command also prints its parameters and "
+        "number of steps, and verifies all checksums. A damaged file is an error.",
     .example = "muonium inspect optimizer.safetensors\n"
                "muonium inspect model.safetensors --json",
     .options = options,

@@ -144,8 +144,8 @@ static void put_option(FILE *out, const option *entry)
 static void put_status_and_environment(FILE *out)
 {
     fputs(".SH EXIT STATUS\n", out);
-    put_prose(out, "0 if all is done, 1 if something failed, 2 if the command line is wrong; "
-                   "messages go to standard error.");
+    put_prose(out, "0 on success, 1 if something failed, 2 if the command line is wrong. Messages "
+                   "go to standard error.");
     fputs(".SH ENVIRONMENT\n", out);
     for (size_t i = 0; i < ENVIRONMENT_VARIABLES; i++) {
         fprintf(out, ".TP\n.B %s\n", environment_variables[i].name);
@@ -177,13 +177,12 @@ static void put_overview(FILE *out)
           ".PP\n.B muonium\n.BR \\-\\-help \" | \" \\-\\-version\n"
           ".SH DESCRIPTION\n",
           out);
-    put_prose(
-        out, "Muon is an optimizer for neural networks: it replaces the momentum of each weight "
-             "matrix by the nearest orthogonal matrix before it steps. Everything that is not a "
-             "matrix between hidden layers is left to AdamW. Muonium is a C library that does both "
-             "on CPUs, and this command makes it usable on files: arrays of NumPy (.npy) and "
-             "safetensors files.\n\n"
-             "Each command has a page of its own, and --help with an example.");
+    put_prose(out,
+              "Muon is an optimizer for neural networks. Before each step it orthogonalises the "
+              "momentum of each weight matrix. AdamW updates all other parameters. Muonium is a C "
+              "library that does both on CPUs. This command applies it to files: NumPy arrays "
+              "(.npy) and safetensors files.\n\n"
+              "Each command has a page of its own, and --help with an example.");
     fputs(".SH COMMANDS\n", out);
     for (size_t i = 0; commands[i] != NULL; i++) {
         fprintf(out, ".TP\n.BR muonium\\-%s (1)\n", commands[i]->name);
@@ -194,9 +193,9 @@ static void put_overview(FILE *out)
           ".TP\n\\fB\\-V\\fR, \\fB\\-\\-version\\fR\nprint the version\n",
           out);
     put_status_and_environment(out);
-    fputs(".SH EXAMPLES\nSee why one would want Muon, in two minutes:\n", out);
+    fputs(".SH EXAMPLES\nCompare Muon with AdamW, in two minutes:\n", out);
     put_example(out, command_demo.example);
-    fputs(".PP\nWhat it would do with a model:\n", out);
+    fputs(".PP\nShow the route of every tensor of a model:\n", out);
     put_example(out, command_route.example);
     put_see_also(out, NULL);
 }
@@ -279,8 +278,9 @@ static int run(const command *self, const arguments *given)
 const command command_manual = {
     .name = "manual",
     .summary = "print manual pages",
-    .description = "Prints the manual page of a command, or without one that of muonium itself, in "
-                   "the language of man(7). An installation has these pages already.",
+    .description =
+        "Prints the manual page of COMMAND, in the language of man(7). Without COMMAND, prints the "
+        "page of muonium itself. An installed Muonium comes with these pages.",
     .example = "muonium manual demo | man -l -\nmuonium manual --output /usr/local/share/man/man1",
     .options = options,
     .option_count = sizeof options / sizeof options[0],

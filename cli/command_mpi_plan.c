@@ -272,14 +272,14 @@ const command command_mpi_plan = {
     .name = "mpi-plan",
     .summary = "simulate a model's optimizer step on many MPI ranks",
     .description =
-        "How libmuonium_mpi would spread the optimizer of a model over ranks: pieces, matrices "
-        "cut by columns, the time of the busiest rank over the average, and the most state and "
-        "gradient bytes that any rank keeps and sends. Then the seconds of a step without any "
-        "overlap: reducing gradients to owners, orthogonalising there, returning updates; and, in "
-        "the last column, of a step that all-reduces gradients and repeats all work on every "
-        "rank.\n\n"
-        "The model is that of a file, of which only the header is read, or one of --model. The "
-        "planner is that of the library; the times follow from the speeds given.",
+        "Shows how libmuonium_mpi would divide the optimizer step of a model among MPI ranks. The "
+        "model is a safetensors file, of which only the header is read, or one of --model. The "
+        "plan is that of the library. The times follow from the given speeds.\n\n"
+        "The columns: pieces of work; matrices split by columns; load of the busiest rank over the "
+        "mean; the most bytes of state that a rank keeps; the most bytes of gradients that a rank "
+        "sends. Then the seconds of a step without overlap: reducing gradients to their owners, "
+        "computing there, returning updates, and their sum. The last column is the time of a step "
+        "that all-reduces the gradients and repeats all work on every rank.",
     .example = "muonium mpi-plan --model llama-7b --link 12.5 --gflops 1500\n"
                "muonium mpi-plan --model moe-64 --ranks 64,1024 --json\n"
                "muonium mpi-plan model.safetensors --split --ranks 8,64",

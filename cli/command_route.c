@@ -280,20 +280,20 @@ static int run(const command *self, const arguments *given)
 
 const command command_route = {
     .name = "route",
-    .summary = "tell which tensors of a model get Muon and which AdamW",
+    .summary = "show which tensors of a model get Muon and which AdamW",
     .description =
-        "For each tensor of MODEL.safetensors: Muon or AdamW and why, how many matrices are "
-        "orthogonalised per step and in which form, the operations that takes, and the memory of "
-        "the optimizer's state; then the totals. Only the header of the file is read. Tensors of "
-        "types that are not trained, such as I64, are listed as such. Fused matrices are listed "
-        "with "
-        "the split that --split would give them, and routes that look wrong are warned of.\n\n"
-        "The names that go to AdamW by default (routing muonium) are those of embeddings, heads, "
-        "norms, biases, routers and gains: the words *embed*, *emb, *norm, *norms, "
-        "*normalization, ln, bias, biases, router, smear, gain, gains, logits and vocab; the parts "
-        "wte, wpe, head, lm_head, ln_* and a_log; outside of numbered blocks *_head, classifier, "
-        "output_projection and qa_outputs; the modules shared and decoder, and outside of "
-        "numbered blocks output, score, proj_out and fc; and gate where it has fewer rows than "
+        "Shows for each tensor of MODEL.safetensors whether it gets Muon or AdamW, and why. The "
+        "table also has the number of matrices to orthogonalise per step, the form of the "
+        "iteration, its flops, and the memory of the optimizer state. Totals follow. Only the "
+        "header of the file is read.\n\n"
+        "Tensors of types that are not trained, such as I64, are marked. Fused matrices are listed "
+        "with the split that --split would apply. A route that looks wrong gets a warning.\n\n"
+        "By default (routing muonium) embeddings, heads, norms, biases, routers and gains go to "
+        "AdamW by name. Words of a name: *embed*, *emb, *norm, *norms, *normalization, ln, bias, "
+        "biases, router, smear, gain, gains, logits and vocab. Parts of a name: wte, wpe, head, "
+        "lm_head, ln_* and a_log. Parts outside of numbered blocks: *_head, classifier, "
+        "output_projection and qa_outputs. Modules: shared and decoder. Modules outside of "
+        "numbered blocks: output, score, proj_out and fc. And gate, if it has fewer rows than "
         "columns.",
     .example = "muonium route model.safetensors --recipe keller\n"
                "muonium route model.safetensors --pattern my_codebook --split\n"

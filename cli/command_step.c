@@ -463,17 +463,16 @@ const command command_step = {
     .name = "step",
     .summary = "take one optimizer step on safetensors files",
     .description =
-        "Steps the tensors of --params that have a gradient of the same name in --grads: weight "
-        "matrices by Muon, the rest by AdamW, as muonium route shows. The optimizer's momentum and "
-        "moments are kept in --state, which is created on first use. Tensors without a gradient, "
-        "of whatever type, and all metadata are copied. Gradients have the type of their parameter "
-        "or F32.\n\n"
-        "Options are needed in every call: the state does not set them. Where they differ from "
-        "those of the last step, a note says so.\n\n"
-        "New parameters and new state are complete on the disk before the old ones are replaced; "
-        "on an error both files are as they were. The metadata of the parameters tell which state "
-        "belongs to them: should power fail between the two replacements, the next call replaces "
-        "the second file too, says so and stops.",
+        "Updates every tensor of --params that has a gradient of the same name in --grads: weight "
+        "matrices by Muon, all others by AdamW, as muonium route shows. A gradient has the type of "
+        "its parameter or F32. Tensors without a gradient and all metadata are copied.\n\n"
+        "--state holds the momentum and the moments of the optimizer. It is created on first use. "
+        "It does not set options: give them in every call. A note says where they differ from "
+        "those of the last step.\n\n"
+        "New parameters and new state are complete on the disk before the old files are replaced. "
+        "After an error both files are unchanged. If power fails between the two replacements, the "
+        "next call completes the second one, says so and stops. The metadata of the parameters "
+        "name the state that belongs to them.",
     .example = "muonium step --params model.safetensors --grads grads.safetensors \\\n"
                "    --state optimizer.safetensors --recipe moonlight --lr 1e-3",
     .options = options,

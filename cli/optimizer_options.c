@@ -28,13 +28,14 @@ static void set_choices(const option_value *value, muonium_options *o)
         (muonium_momentum_form)chosen(&value[OPTIMIZER_MOMENTUM_FORM], (int)o->momentum_form);
     o->scale = (muonium_scale)chosen(&value[OPTIMIZER_SCALE], (int)o->scale);
     o->decay = (muonium_decay)chosen(&value[OPTIMIZER_DECAY], (int)o->decay);
-    o->normalization =
-        (muonium_normalization)chosen(&value[OPTIMIZER_NORMALIZE], (int)o->normalization);
-    o->eps_mode = (muonium_eps_mode)chosen(&value[OPTIMIZER_EPS_MODE], (int)o->eps_mode);
-    o->precision = (muonium_dtype)chosen(&value[OPTIMIZER_PRECISION], (int)o->precision);
-    o->rounding = (muonium_rounding)chosen(&value[OPTIMIZER_ROUNDING], (int)o->rounding);
-    o->form = (muonium_form)chosen(&value[OPTIMIZER_FORM], (int)o->form);
-    o->nonfinite = (muonium_nonfinite)chosen(&value[OPTIMIZER_NONFINITE], (int)o->nonfinite);
+    o->plan.normalization =
+        (muonium_normalization)chosen(&value[OPTIMIZER_NORMALIZE], (int)o->plan.normalization);
+    o->plan.eps_mode = (muonium_eps_mode)chosen(&value[OPTIMIZER_EPS_MODE], (int)o->plan.eps_mode);
+    o->plan.precision = (muonium_dtype)chosen(&value[OPTIMIZER_PRECISION], (int)o->plan.precision);
+    o->plan.rounding = (muonium_rounding)chosen(&value[OPTIMIZER_ROUNDING], (int)o->plan.rounding);
+    o->plan.form = (muonium_form)chosen(&value[OPTIMIZER_FORM], (int)o->plan.form);
+    o->plan.nonfinite =
+        (muonium_nonfinite)chosen(&value[OPTIMIZER_NONFINITE], (int)o->plan.nonfinite);
     o->route = (muonium_route)chosen(&value[OPTIMIZER_ROUTE], (int)o->route);
     o->routing = (muonium_routing)chosen(&value[OPTIMIZER_ROUTING], (int)o->routing);
     if (value[OPTIMIZER_STATE_DTYPE].given) {
@@ -56,7 +57,7 @@ muonium_status optimizer_options(const option_value *value, muonium_options *o)
     set_number(&o->weight_decay, &value[OPTIMIZER_WEIGHT_DECAY]);
     set_number(&o->momentum, &value[OPTIMIZER_MOMENTUM]);
     set_number(&o->scale_factor, &value[OPTIMIZER_SCALE_FACTOR]);
-    set_number(&o->eps, &value[OPTIMIZER_EPS]);
+    set_number(&o->plan.eps, &value[OPTIMIZER_EPS]);
     set_number(&o->adam_lr, &value[OPTIMIZER_ADAM_LR]);
     set_number(&o->adam_beta1, &value[OPTIMIZER_ADAM_BETA1]);
     set_number(&o->adam_beta2, &value[OPTIMIZER_ADAM_BETA2]);
@@ -75,19 +76,19 @@ muonium_status optimizer_options(const option_value *value, muonium_options *o)
     o->only_patterns = value[OPTIMIZER_ONLY_PATTERNS].given;
     o->split_fused = value[OPTIMIZER_SPLIT].given;
     if (value[OPTIMIZER_STEPS].given) {
-        o->steps = value[OPTIMIZER_STEPS].integer;
+        o->plan.steps = value[OPTIMIZER_STEPS].integer;
     }
     if (value[OPTIMIZER_SEED].given) {
         o->seed = (uint64_t)value[OPTIMIZER_SEED].integer;
     }
     if (value[OPTIMIZER_DIRECT_SET].given) {
-        o->direct_set = value[OPTIMIZER_DIRECT_SET].text;
+        o->plan.direct_set = value[OPTIMIZER_DIRECT_SET].text;
     }
     if (value[OPTIMIZER_COEFFICIENTS].given) {
         /* A table that the recipe brought goes before a name otherwise. */
-        o->table = NULL;
-        o->table_rows = 0;
-        o->coefficients = value[OPTIMIZER_COEFFICIENTS].text;
+        o->plan.table = NULL;
+        o->plan.table_rows = 0;
+        o->plan.coefficients = value[OPTIMIZER_COEFFICIENTS].text;
     }
     return MUONIUM_OK;
 }

@@ -153,7 +153,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         demand(given.operands <= (size_t)argc);
         check_values(value);
         demand(optimizer_options(value, &chosen) == MUONIUM_OK);
-        chosen.steps = chosen.steps < FUZZ_STEPS ? chosen.steps : FUZZ_STEPS;
+        chosen.plan.steps = chosen.plan.steps < FUZZ_STEPS ? chosen.plan.steps : FUZZ_STEPS;
         use(&chosen);
         if (value[TEXT].given) {
             check_shapes(value[TEXT].text);

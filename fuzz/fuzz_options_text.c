@@ -97,7 +97,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     take(&in, &options.momentum, sizeof options.momentum);
     take(&in, &options.seed, sizeof options.seed);
     other = options;
-    options.coefficients = first;
+    options.plan.coefficients = first;
     demand(mu_add_options(&one, &options) && mu_add_options(&two, &other));
     demand(mu_text_reserve(&one, 1) && mu_text_reserve(&two, 1));
     mu_text_add(&one, "", 1);

@@ -337,6 +337,11 @@ typedef struct muonium_plan_options {
     bool exact_certificate;
 
     muonium_rounding rounding; /* of the half types; MUONIUM_ROUNDING_STORED */
+
+    /* The number of rows for which the table is generated; only its first `steps` are used.
+     * 0, the default: as many as `steps`. A table for more rows is not the optimum for the
+     * first of them: this is for reproducing others. */
+    int generated_rows;
 } muonium_plan_options;
 
 /* Fill with the defaults above: the first `size` bytes, those that the caller's version of
@@ -534,6 +539,10 @@ typedef void muonium_log(void *context, const char *line);
 typedef struct muonium_options {
     size_t struct_size; /* set by muonium_options_init */
 
+    /* The orthogonalisation of Muon's matrices. Begins with its own size, so that it can grow.
+     * plan.nonfinite also rules the gradients of AdamW parameters. */
+    muonium_plan_options plan;
+
     /* Muon */
     double lr;           /* >= 0 */
     double weight_decay; /* >= 0 */
@@ -553,23 +562,6 @@ typedef struct muonium_options {
     double normuon_beta2; /* in [0, 1) */
     double normuon_eps;   /* >= 0 */
 
-    /* Orthogonalisation: as in muonium_plan_options. generated_rows > 0: the first
-     * `steps` rows of the table generated for that many steps, as `motif` has it. */
-    int steps;
-    const double (*table)[3];
-    size_t table_rows;
-    const char *coefficients;
-    double lower, safety, cushion;
-    int generated_rows;
-    muonium_normalization normalization;
-    muonium_eps_mode eps_mode;
-    double eps;
-    double safety_factor;
-    muonium_dtype precision;
-    muonium_form form;
-    const char *direct_set;
-    muonium_nonfinite nonfinite; /* also for the gradients of AdamW parameters */
-
     /* AdamW for everything else; decay is always decoupled. Negative: follow Muon. */
     muonium_adam_kind adam;
     muonium_nadamw_form nadamw_form;
@@ -577,17 +569,20 @@ typedef struct muonium_options {
     double adam_lr_scale;     /* >= 0 */
     double adam_beta1;        /* in [0, 1) */
     double adam_beta2;        /* in [0, 1) */
-    double adam_eps;          /* negative: eps */
+    double adam_eps;          /* negative: plan.eps */
     double adam_eps_root;     /* >= 0: added to the second moment under the root */
     double adam_weight_decay; /* negative: weight_decay */
 
-    /* Routing; see also routing, only_patterns and split_fused below. A pattern may hold *
-     * and ?; it is compared, without regard to case, with each part of a parameter's name
-     * between dots and slashes; a match goes to AdamW. These patterns come before those of
-     * the rule, or replace them if only_patterns is set. */
-    muonium_route route; /* MUONIUM_ROUTE_AUTO, or one for all parameters of the group */
+    /* Routing. A pattern may hold * and ?; it is compared, without regard to case, with each
+     * part of a parameter's name between dots and slashes; a match goes to AdamW. These
+     * patterns come before those of the rule, or replace them if only_patterns is set. */
+    muonium_route route;     /* MUONIUM_ROUTE_AUTO, or one for all parameters of the group */
+    muonium_routing routing; /* the rule for parameters without a route */
     const char *const *patterns;
     size_t pattern_count;
+    bool only_patterns;  /* `patterns` replace the names of the rule */
+    bool split_fused;    /* split what muonium_fused recognises, as it says, unless the tensor
+                            has a layout or splits of its own */
     size_t min_dim;      /* 4: matrices with a smaller side go to AdamW. Of the rules MUONIUM and
                           TIMM; the others have no such limit */
     double max_aspect;   /* 128: so do matrices longer than that */
@@ -613,25 +608,21 @@ typedef struct muonium_options {
                              goes wrong without being an error. */
     void *log_context;
 
-    muonium_rounding rounding; /* of the half types, as in muonium_plan_options */
-
-    /* Routing, continued */
-    muonium_routing routing; /* the rule for parameters without a route */
-    bool only_patterns;      /* `patterns` replace the names of the rule */
-    bool split_fused;        /* split what muonium_fused recognises, as it says, unless the tensor
-                                has a layout or splits of its own */
 } muonium_options;
 
-/* Fill with a recipe, the first `size` bytes of the struct, those that the caller's version
- * of it has: NULL or "muonium" for our own defaults; "motif", "fp16", "fp32",
+/* Fill with a recipe: NULL or "muonium" for our own defaults; "motif", "fp16", "fp32",
  * "timm", "optax", "torch", "keller", "moonlight" for what the implementation of that
  * name does. An unknown name fails with the valid ones. optax has no default learning
- * rate: lr is then NaN and must be set. docs/recipes.md has the table. */
+ * rate: lr is then NaN and must be set. docs/recipes.md has the table.
+ *
+ * `size` and `plan_size` are the sizes of the caller's versions of muonium_options and of the
+ * muonium_plan_options in it. The library writes and reads no byte beyond either; what follows
+ * the plan is found by the caller's plan_size. Either struct may so grow at its end. */
 MUONIUM_API muonium_status muonium_options_init_sized(muonium_options *options, size_t size,
-                                                      const char *recipe);
+                                                      size_t plan_size, const char *recipe);
 static inline muonium_status muonium_options_init(muonium_options *options, const char *recipe)
 {
-    return muonium_options_init_sized(options, sizeof *options, recipe);
+    return muonium_options_init_sized(options, sizeof *options, sizeof options->plan, recipe);
 }
 
 /* The recipes by index, from 0; NULL past the last. */

@@ -440,14 +440,14 @@ const command command_demo = {
     .name = "demo",
     .summary = "train a small GPT with AdamW and with Muon, side by side",
     .description =
-        "Trains the same small language model twice, from the same initial weights and on the same "
-        "batches of text: once with AdamW for all its parameters, once with Muon for its matrices. "
-        "Prints the losses on the way, then how long each took to get where AdamW ends and what "
-        "part of the time was the optimizer's; lets both models write a few lines; and draws the "
-        "loss curves.\n\n"
-        "The learning rates were tuned for the default size, for both in the same way; see "
-        "examples/gpt/README.md. Ctrl-C saves the training, and --resume goes on with it to the "
-        "same result. The same seed gives the same losses with any number of threads.",
+        "Trains one small language model twice, from the same initial weights and on the same "
+        "batches of text: with AdamW for all parameters, and with Muon for the matrices. Prints "
+        "the losses. At the end it prints how long each run took to reach the final loss of AdamW, "
+        "and the optimizer's share of the time. Both models then write a few lines, and the loss "
+        "curves are drawn.\n\n"
+        "The learning rates were tuned for the default size, in the same way for both optimizers: "
+        "see examples/gpt/README.md. Ctrl-C saves the training; --resume continues it to the same "
+        "result. The same seed gives the same losses with any number of threads.",
     .example = "muonium demo\n"
                "muonium demo --data novel.txt --size 6x384x256 --steps 3000\n"
                "muonium demo --optimizer muon --lr 0.01 --csv losses.csv",

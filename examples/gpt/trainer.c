@@ -44,7 +44,7 @@ static muonium_status make_optimizer(const gpt_settings *settings, gpt_kind kind
         options.adam_beta1 = settings->momentum[kind];
     } else {
         options.momentum = settings->momentum[kind];
-        options.form = settings->form;
+        options.plan.form = settings->form;
     }
     return muonium_create(&options, optimizer);
 }

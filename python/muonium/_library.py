@@ -91,10 +91,11 @@ class View(Structure):
 class PlanOptions(Structure):
     _fields_ = [("struct_size", c_size_t), ("steps", c_int), ("table", _table),
                 ("table_rows", c_size_t), ("coefficients", c_char_p), ("lower", c_double),
-                ("safety", c_double), ("cushion", c_double), ("normalization", c_int),
-                ("eps_mode", c_int), ("eps", c_double), ("safety_factor", c_double),
-                ("precision", c_int), ("form", c_int), ("direct_set", c_char_p), ("nonfinite", c_int),
-                ("exact_certificate", c_bool), ("rounding", c_int)]
+                ("safety", c_double), ("cushion", c_double),
+                ("normalization", c_int), ("eps_mode", c_int), ("eps", c_double),
+                ("safety_factor", c_double), ("precision", c_int), ("form", c_int),
+                ("direct_set", c_char_p), ("nonfinite", c_int), ("exact_certificate", c_bool),
+                ("rounding", c_int), ("generated_rows", c_int)]
 
 
 class Certificate(Structure):
@@ -104,26 +105,21 @@ class Certificate(Structure):
 
 
 class Options(Structure):
-    _fields_ = [("struct_size", c_size_t), ("lr", c_double), ("weight_decay", c_double),
-                ("momentum", c_double), ("momentum_form", c_int), ("nesterov", c_bool),
+    _fields_ = [("struct_size", c_size_t), ("plan", PlanOptions), ("lr", c_double),
+                ("weight_decay", c_double), ("momentum", c_double), ("momentum_form", c_int), ("nesterov", c_bool),
                 ("nesterov_form", c_int), ("scale", c_int), ("scale_factor", c_double),
                 ("decay", c_int), ("spatial_normalize", c_bool), ("maximize", c_bool), ("normuon", c_bool),
-                ("normuon_beta2", c_double), ("normuon_eps", c_double), ("steps", c_int),
-                ("table", _table), ("table_rows", c_size_t), ("coefficients", c_char_p),
-                ("lower", c_double), ("safety", c_double), ("cushion", c_double),
-                ("generated_rows", c_int), ("normalization", c_int), ("eps_mode", c_int),
-                ("eps", c_double), ("safety_factor", c_double), ("precision", c_int),
-                ("form", c_int), ("direct_set", c_char_p), ("nonfinite", c_int), ("adam", c_int),
-                ("nadamw_form", c_int), ("adam_lr", c_double), ("adam_lr_scale", c_double), ("adam_beta1", c_double), ("adam_beta2", c_double),
+                ("normuon_beta2", c_double), ("normuon_eps", c_double), ("adam", c_int),
+                ("nadamw_form", c_int), ("adam_lr", c_double), ("adam_lr_scale", c_double),
+                ("adam_beta1", c_double), ("adam_beta2", c_double),
                 ("adam_eps", c_double), ("adam_eps_root", c_double),
-                ("adam_weight_decay", c_double), ("route", c_int),
+                ("adam_weight_decay", c_double), ("route", c_int), ("routing", c_int),
                 ("patterns", POINTER(c_char_p)), ("pattern_count", c_size_t),
+                ("only_patterns", c_bool), ("split_fused", c_bool),
                 ("min_dim", c_size_t), ("max_aspect", c_double), ("only_2d", c_bool), ("kernels_in_out", c_bool),
                 ("layout_3d", c_int), ("state_dtype", c_int), ("master", c_bool),
                 ("stochastic_rounding", c_bool), ("seed", ctypes.c_uint64),
-                ("scratch_bytes", c_size_t), ("log", c_void_p), ("log_context", c_void_p),
-                ("rounding", c_int), ("routing", c_int), ("only_patterns", c_bool),
-                ("split_fused", c_bool)]
+                ("scratch_bytes", c_size_t), ("log", c_void_p), ("log_context", c_void_p)]
 
 
 MAX_DIMS = 8
@@ -174,7 +170,7 @@ _FALLIBLE = {
     "coefficients": [c_char_p, c_int, _table],
     "orthogonalize": [Shape, POINTER(PlanOptions), POINTER(View), POINTER(View),
                       POINTER(Certificate)],
-    "options_init_sized": [c_void_p, c_size_t, c_char_p],
+    "options_init_sized": [c_void_p, c_size_t, c_size_t, c_char_p],
     "create": [POINTER(Options), _out],
     "create_description": [POINTER(Options), _out],
     "add_group": [_optimizer, POINTER(Options), _out],
@@ -302,7 +298,8 @@ def options_of(recipe=None):
         raise TypeError(f"recipe is {recipe!r}: use a name")
     name = None if recipe is None else c_text("recipe", recipe)
     options = Options()
-    library.muonium_options_init_sized(ctypes.byref(options), ctypes.sizeof(options), name)
+    library.muonium_options_init_sized(ctypes.byref(options), ctypes.sizeof(options),
+                                       ctypes.sizeof(PlanOptions), name)
     return options
 
 

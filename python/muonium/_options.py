@@ -9,7 +9,7 @@ import difflib
 import operator
 from collections.abc import Mapping
 
-from ._library import DTYPES, FORMS, Options, c_text, library, options_of
+from ._library import DTYPES, FORMS, Options, PlanOptions, c_text, library, options_of
 
 CHOICES = {
     "momentum_form": ("lerp", "sum", "ema_corrected"),
@@ -60,9 +60,9 @@ IMMATERIAL = {"use_addmm": (True, False), "verbose": (True, False), "capturable"
               "differentiable": (False,), "amsgrad": (False,),
               "algo": ("muon",), "scale_eps": (False,), "grouped_ns": (True, False)}
 
-_TYPES = {name: kind for name, kind, *_ in Options._fields_
-          if name not in ("struct_size", "table", "table_rows", "pattern_count", "log",
-                          "log_context")}
+_TYPES = {name: kind for struct in (PlanOptions, Options) for name, kind, *_ in struct._fields_
+          if name not in ("struct_size", "plan", "table", "table_rows", "pattern_count", "log",
+                          "log_context", "exact_certificate")}
 KNOWN = {*_TYPES, *ALIASES, *OF_TENSORS, *IMMATERIAL, "betas"}
 
 # Names that other libraries use and that are not understood here, with the one that is meant.
@@ -149,6 +149,8 @@ def set_patterns(options, value):
 
 def set_option(options, name, value):
     """Set one field of a C structure of options, of either kind."""
+    if isinstance(options, Options) and hasattr(options.plan, name):
+        options = options.plan
     if name == "coefficients":
         set_coefficients(options, value)
     elif name == "patterns":
@@ -263,12 +265,13 @@ def tensor_options(tensor, given):
 
 def defaults_of(options):
     """The options that torch.optim.Muon knows, as a recipe has them."""
-    coefficients = options.coefficients.decode() if options.coefficients else None
+    plan = options.plan
+    coefficients = plan.coefficients.decode() if plan.coefficients else None
     if coefficients is not None:
         table = (ctypes.c_double * 3 * 2)()
-        library.muonium_coefficients(options.coefficients, 2, table)
+        library.muonium_coefficients(plan.coefficients, 2, table)
         if list(table[0]) == list(table[1]):  # one for all steps, as torch has it
             coefficients = tuple(table[0])
     return {"lr": options.lr, "weight_decay": options.weight_decay, "momentum": options.momentum,
-            "nesterov": options.nesterov, "ns_coefficients": coefficients, "eps": options.eps,
-            "ns_steps": options.steps}
+            "nesterov": options.nesterov, "ns_coefficients": coefficients, "eps": plan.eps,
+            "ns_steps": plan.steps}

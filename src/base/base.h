@@ -101,6 +101,22 @@ MU_SHARED void mu_versioned_init(void *options, size_t size, const void *default
 MU_SHARED muonium_status mu_versioned_read(const char *type, const void *given, void *options,
                                            size_t known);
 
+/* A struct that holds another directly after its struct_size, and what this library knows of
+ * both. Either may be shorter in the caller's version. */
+typedef struct mu_nested {
+    const char *type;   /* "muonium_options" */
+    const char *member; /* ".plan" */
+    size_t known, inner_known;
+} mu_nested;
+
+/* As above. `size` counts the inner struct, of `inner` bytes. */
+muonium_status mu_nested_check(const mu_nested *nested, size_t size, size_t inner);
+muonium_status mu_nested_read(const mu_nested *nested, const void *given, void *options);
+
+/* Fill the caller's version, whose sizes have been checked, from ours. */
+void mu_nested_write(const mu_nested *nested, void *options, size_t size, size_t inner,
+                     const void *from);
+
 /* ---- size: sums and products of sizes that report overflow ---- */
 
 /* *out = a * b (a + b); false if it does not fit, and *out is then undefined. */

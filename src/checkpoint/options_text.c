@@ -57,6 +57,9 @@ static const char *const layouts[] = {"auto", "flatten", "spatial", "experts", "
 
 #define FIELD(name, type) #name, type, offsetof(muonium_options, name), NULL
 #define CHOICE_FIELD(name, choices) #name, CHOICE, offsetof(muonium_options, name), choices
+#define PLAN_FIELD(name, type) #name, type, offsetof(muonium_options, plan.name), NULL
+#define PLAN_CHOICE_FIELD(name, choices)                                                           \
+#name, CHOICE, offsetof(muonium_options, plan.name), choices
 
 static const field tuned_fields[] = {
     {FIELD(lr, NUMBER)},
@@ -69,9 +72,9 @@ static const field tuned_fields[] = {
     {FIELD(master, SWITCH)},
     {FIELD(stochastic_rounding, SWITCH)},
     {FIELD(seed, SEED)},
-    {CHOICE_FIELD(nonfinite, policies)},
-    {CHOICE_FIELD(form, forms)},
-    {FIELD(direct_set, NAME)},
+    {PLAN_CHOICE_FIELD(nonfinite, policies)},
+    {PLAN_CHOICE_FIELD(form, forms)},
+    {PLAN_FIELD(direct_set, NAME)},
 };
 
 static const field recipe_fields[] = {
@@ -86,19 +89,19 @@ static const field recipe_fields[] = {
     {FIELD(normuon, SWITCH)},
     {FIELD(normuon_beta2, NUMBER)},
     {FIELD(normuon_eps, NUMBER)},
-    {FIELD(steps, INTEGER)},
-    {FIELD(table, TABLE)},
-    {FIELD(coefficients, NAME)},
-    {FIELD(lower, NUMBER)},
-    {FIELD(safety, NUMBER)},
-    {FIELD(cushion, NUMBER)},
-    {FIELD(generated_rows, INTEGER)},
-    {CHOICE_FIELD(normalization, normalizations)},
-    {CHOICE_FIELD(eps_mode, eps_modes)},
-    {FIELD(eps, NUMBER)},
-    {FIELD(safety_factor, NUMBER)},
-    {CHOICE_FIELD(precision, dtypes)},
-    {CHOICE_FIELD(rounding, roundings)},
+    {PLAN_FIELD(steps, INTEGER)},
+    {PLAN_FIELD(table, TABLE)},
+    {PLAN_FIELD(coefficients, NAME)},
+    {PLAN_FIELD(lower, NUMBER)},
+    {PLAN_FIELD(safety, NUMBER)},
+    {PLAN_FIELD(cushion, NUMBER)},
+    {PLAN_FIELD(generated_rows, INTEGER)},
+    {PLAN_CHOICE_FIELD(normalization, normalizations)},
+    {PLAN_CHOICE_FIELD(eps_mode, eps_modes)},
+    {PLAN_FIELD(eps, NUMBER)},
+    {PLAN_FIELD(safety_factor, NUMBER)},
+    {PLAN_CHOICE_FIELD(precision, dtypes)},
+    {PLAN_CHOICE_FIELD(rounding, roundings)},
     {CHOICE_FIELD(adam, adam_kinds)},
     {CHOICE_FIELD(nadamw_form, nadamw_forms)},
     {FIELD(adam_beta1, NUMBER)},
@@ -213,9 +216,9 @@ bool mu_add_escaped(mu_text *text, const char *string)
 
 static bool add_table(mu_text *text, const muonium_options *options)
 {
-    for (size_t i = 0; i < 3 * options->table_rows; i++) {
+    for (size_t i = 0; i < 3 * options->plan.table_rows; i++) {
         const char *separator = i == 0 ? "" : i % 3 == 0 ? ";" : ",";
-        if (!add_string(text, separator) || !add_number(text, options->table[i / 3][i % 3])) {
+        if (!add_string(text, separator) || !add_number(text, options->plan.table[i / 3][i % 3])) {
             return false;
         }
     }
@@ -280,7 +283,7 @@ static bool is_absent(const field *f, const muonium_options *options)
     if (f->type == NAME) {
         memcpy(&name, (const char *)options + f->offset, sizeof name);
     }
-    return (f->type == NAME && name == NULL) || (f->type == TABLE && options->table == NULL) ||
+    return (f->type == NAME && name == NULL) || (f->type == TABLE && options->plan.table == NULL) ||
            (f->type == PATTERNS && options->patterns == NULL);
 }
 

@@ -69,6 +69,18 @@ muonium_status mu_choose_coefficients(const muonium_plan_options *options, doubl
         }
         return muonium_coefficients(options->coefficients, options->steps, table);
     }
-    return muonium_polar_express(options->steps, options->lower, options->safety, options->cushion,
-                                 table);
+    if (options->generated_rows < 0 || options->generated_rows > MUONIUM_MAX_STEPS) {
+        return mu_fail(MUONIUM_INVALID,
+                       "generated_rows is %d: use 0 for a table of as many rows as steps, or 1 to "
+                       "%d",
+                       options->generated_rows, MUONIUM_MAX_STEPS);
+    }
+    double generated[MUONIUM_MAX_STEPS][3];
+    int rows = options->generated_rows > 0 ? options->generated_rows : options->steps;
+    muonium_status status =
+        muonium_polar_express(rows, options->lower, options->safety, options->cushion, generated);
+    if (status == MUONIUM_OK) {
+        mu_fill_table((const double(*)[3])generated, (size_t)rows, options->steps, table);
+    }
+    return status;
 }

@@ -28,7 +28,7 @@ void mu_fill_table(const double (*rows)[3], size_t count, int steps, double (*ta
 
 /* Write the options->steps rows that these options choose: an explicit table
  * (the last row repeats), else a preset by name, else generated. Reads steps,
- * table, table_rows, coefficients, lower, safety, cushion and normalization. */
+ * table, table_rows, coefficients, lower, safety, cushion, generated_rows and normalization. */
 muonium_status mu_choose_coefficients(const muonium_plan_options *options, double (*table)[3]);
 
 /* ---- scalar.c ---- */

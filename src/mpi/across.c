@@ -169,7 +169,7 @@ static muonium_status share(muonium_mpi *d, size_t own, sharing *s)
 {
     const mu_part *part = &d->plan->parts[d->own_parts[own]];
     mu_parameter *p = d->own->parameters[own];
-    bool wide = p->group->options.precision == MUONIUM_F64;
+    bool wide = p->group->options.plan.precision == MUONIUM_F64;
     const mu_kernel *kernel = NULL;
     muonium_status status = mu_kernel_choose(wide ? MUONIUM_F64 : MUONIUM_F32, &kernel);
     if (status == MUONIUM_OK) {

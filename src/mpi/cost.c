@@ -13,14 +13,10 @@ enum { BYTES_PER_ELEMENT = 28 };
 static muonium_status describe(const muonium_group *group, size_t rows, size_t cols,
                                muonium_plan_info *info)
 {
-    double table[MUONIUM_MAX_STEPS][3];
-    muonium_plan_options options;
+    muonium_plan_options options = group->options.plan;
     muonium_plan *plan = NULL;
-    muonium_status status = mu_plan_options_of(&group->options, table, &options);
-    if (status == MUONIUM_OK) {
-        options.form = info->form != MUONIUM_FORM_AUTO ? info->form : options.form;
-        status = muonium_plan_create((muonium_shape){1, rows, cols}, &options, &plan);
-    }
+    options.form = info->form != MUONIUM_FORM_AUTO ? info->form : options.form;
+    muonium_status status = muonium_plan_create((muonium_shape){1, rows, cols}, &options, &plan);
     if (status == MUONIUM_OK) {
         status = muonium_plan_describe(plan, info);
         muonium_plan_destroy(plan);
@@ -85,7 +81,7 @@ static muonium_status flops_of_part(memory *m, const mu_parameter *p, const mu_p
 static muonium_status find_block(const muonium_group *group, mu_part *part)
 {
     const mu_kernel *kernel = NULL;
-    muonium_dtype real = group->options.precision == MUONIUM_F64 ? MUONIUM_F64 : MUONIUM_F32;
+    muonium_dtype real = group->options.plan.precision == MUONIUM_F64 ? MUONIUM_F64 : MUONIUM_F32;
     muonium_status status = mu_kernel_choose(real, &kernel);
     if (status == MUONIUM_OK) {
         part->col_count = part->rows < part->cols ? part->cols : part->rows;

@@ -60,7 +60,7 @@ static void look_at_momentum(const muonium_mpi *d, size_t index, double total, m
     mu_parameter p = *d->own->parameters[index];
     bool moderate;
     p.tensor.grad = d->sums[index];
-    if (!p.muon || p.group->options.nonfinite == MUONIUM_NONFINITE_PROPAGATE ||
+    if (!p.muon || p.group->options.plan.nonfinite == MUONIUM_NONFINITE_PROPAGATE ||
         (p.moderate && total < ldexp(1, 2 * MU_MODERATE_EXPONENT))) {
         return;
     }
@@ -183,7 +183,7 @@ static muonium_status judge(muonium_mpi *d)
     }
     for (size_t i = 0; i < d->plan->count; i++) {
         size_t parameter = d->plan->parts[i].piece.parameter;
-        muonium_nonfinite policy = o->parameters[parameter]->group->options.nonfinite;
+        muonium_nonfinite policy = o->parameters[parameter]->group->options.plan.nonfinite;
         if (!(d->found[d->found_at[i]].flags & MU_BAD)) {
             continue;
         }

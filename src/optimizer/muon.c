@@ -91,7 +91,8 @@ static void whole_of(const mu_parameter *p, const mu_matrix_place *place, size_t
 static bool is_tall(const mu_parameter *p, const mu_matrix_place *place)
 {
     const muonium_options *o = &p->group->options;
-    bool turns_squares = o->kernels_in_out && o->normalization == MUONIUM_NORM_AOL && !p->across;
+    bool turns_squares =
+        o->kernels_in_out && o->plan.normalization == MUONIUM_NORM_AOL && !p->across;
     size_t rows, cols;
     whole_of(p, place, &rows, &cols);
     return rows > cols || (turns_squares && rows == cols);

@@ -35,12 +35,6 @@ muonium_status mu_read_options(const muonium_options *given, muonium_options *op
 /* Fail, naming field and value, unless all fields are in range. */
 muonium_status mu_check_options(const muonium_options *options);
 
-/* The part that concerns orthogonalisation. With generated_rows the table is generated
- * into `storage`, to which options->table then points. */
-MU_SHARED muonium_status mu_plan_options_of(const muonium_options *options,
-                                            double (*storage)[3], /* MUONIUM_MAX_STEPS rows */
-                                            muonium_plan_options *plan_options);
-
 /* AdamW options with "follow Muon" resolved to the value of Muon. */
 double mu_adam_lr(const muonium_options *options);
 double mu_adam_eps(const muonium_options *options);

@@ -38,23 +38,6 @@ static const muonium_options defaults = {
     .normuon_beta2 = 0.95,
     .normuon_eps = 1e-10,
 
-    .steps = 5,
-    .table = NULL,
-    .table_rows = 0,
-    .coefficients = NULL,
-    .lower = 1e-3,
-    .safety = 2e-2,
-    .cushion = 0.02,
-    .generated_rows = 0,
-    .normalization = MUONIUM_NORM_FROBENIUS,
-    .eps_mode = MUONIUM_EPS_NONE,
-    .eps = 1e-7,
-    .safety_factor = 1,
-    .precision = MUONIUM_F32,
-    .form = MUONIUM_FORM_AUTO,
-    .direct_set = NULL,
-    .nonfinite = MUONIUM_NONFINITE_ERROR,
-
     .adam = MUONIUM_ADAMW,
     .nadamw_form = MUONIUM_NADAMW_LOOKAHEAD,
     .adam_lr = FOLLOW_MUON,
@@ -66,8 +49,11 @@ static const muonium_options defaults = {
     .adam_weight_decay = FOLLOW_MUON,
 
     .route = MUONIUM_ROUTE_AUTO,
+    .routing = MUONIUM_ROUTING_MUONIUM,
     .patterns = NULL,
     .pattern_count = 0,
+    .only_patterns = false,
+    .split_fused = false,
     .min_dim = 4,
     .max_aspect = 128,
     .only_2d = false,
@@ -83,10 +69,6 @@ static const muonium_options defaults = {
     .log = NULL,
     .log_context = NULL,
 
-    .rounding = MUONIUM_ROUNDING_STORED,
-    .routing = MUONIUM_ROUTING_MUONIUM,
-    .only_patterns = false,
-    .split_fused = false,
 };
 
 /* The preset `original` with a, b and c all divided by 1.02. That reproduces a known
@@ -102,11 +84,11 @@ static void change_nothing(muonium_options *o)
 static void motif(muonium_options *o)
 {
     o->weight_decay = 0;
-    o->safety = 1e-2;
-    o->generated_rows = 10;
-    o->eps_mode = MUONIUM_EPS_ADD;
-    o->precision = MUONIUM_BF16;
-    o->rounding = MUONIUM_ROUNDING_MOTIF;
+    o->plan.safety = 1e-2;
+    o->plan.generated_rows = 10;
+    o->plan.eps_mode = MUONIUM_EPS_ADD;
+    o->plan.precision = MUONIUM_BF16;
+    o->plan.rounding = MUONIUM_ROUNDING_MOTIF;
     o->layout_3d = MUONIUM_LAYOUT_EXPERTS;
     o->routing = MUONIUM_ROUTING_MOTIF;
 }
@@ -115,8 +97,8 @@ static void fp32(muonium_options *o)
 {
     o->lr = 3e-4;
     o->momentum_form = MUONIUM_MOMENTUM_SUM;
-    o->coefficients = "original";
-    o->eps_mode = MUONIUM_EPS_ADD;
+    o->plan.coefficients = "original";
+    o->plan.eps_mode = MUONIUM_EPS_ADD;
     o->layout_3d = MUONIUM_LAYOUT_FLATTEN;
     o->routing = MUONIUM_ROUTING_WRAPPER;
 }
@@ -124,21 +106,21 @@ static void fp32(muonium_options *o)
 static void fp16(muonium_options *o)
 {
     fp32(o);
-    o->coefficients = NULL;
-    o->table = fp16_table;
-    o->table_rows = 1;
-    o->precision = MUONIUM_F16;
-    o->rounding = MUONIUM_ROUNDING_FP16;
+    o->plan.coefficients = NULL;
+    o->plan.table = fp16_table;
+    o->plan.table_rows = 1;
+    o->plan.precision = MUONIUM_F16;
+    o->plan.rounding = MUONIUM_ROUNDING_FP16;
 }
 
 static void timm(muonium_options *o)
 {
     o->weight_decay = 0;
     o->nesterov = false;
-    o->coefficients = "quintic";
-    o->eps_mode = MUONIUM_EPS_CLAMP;
-    o->precision = MUONIUM_BF16;
-    o->rounding = MUONIUM_ROUNDING_TORCH;
+    o->plan.coefficients = "quintic";
+    o->plan.eps_mode = MUONIUM_EPS_CLAMP;
+    o->plan.precision = MUONIUM_BF16;
+    o->plan.rounding = MUONIUM_ROUNDING_TORCH;
     o->adam = MUONIUM_ADAM_BY_NESTEROV;
     o->nadamw_form = MUONIUM_NADAMW_TIMM;
     o->adam_eps = FOLLOW_MUON;
@@ -152,9 +134,9 @@ static void optax(muonium_options *o)
     o->weight_decay = 0;
     o->momentum_form = MUONIUM_MOMENTUM_EMA_CORRECTED;
     o->scale = MUONIUM_SCALE_ORIGINAL;
-    o->coefficients = "original";
-    o->eps_mode = MUONIUM_EPS_OPTAX;
-    o->eps = 1e-8;
+    o->plan.coefficients = "original";
+    o->plan.eps_mode = MUONIUM_EPS_OPTAX;
+    o->plan.eps = 1e-8;
     o->adam = MUONIUM_ADAM_BY_NESTEROV;
     o->nadamw_form = MUONIUM_NADAMW_OPTAX;
     o->adam_beta2 = 0.999;
@@ -170,10 +152,10 @@ static void torch(muonium_options *o)
     o->lr = 1e-3;
     o->weight_decay = 0.1;
     o->scale = MUONIUM_SCALE_ORIGINAL;
-    o->coefficients = "original";
-    o->eps_mode = MUONIUM_EPS_CLAMP;
-    o->precision = MUONIUM_BF16;
-    o->rounding = MUONIUM_ROUNDING_TORCH;
+    o->plan.coefficients = "original";
+    o->plan.eps_mode = MUONIUM_EPS_CLAMP;
+    o->plan.precision = MUONIUM_BF16;
+    o->plan.rounding = MUONIUM_ROUNDING_TORCH;
     o->layout_3d = MUONIUM_LAYOUT_FLATTEN;
     o->routing = MUONIUM_ROUTING_TORCH;
 }
@@ -182,10 +164,10 @@ static void keller(muonium_options *o)
 {
     o->weight_decay = 0;
     o->scale = MUONIUM_SCALE_ORIGINAL;
-    o->coefficients = "original";
-    o->eps_mode = MUONIUM_EPS_ADD;
-    o->precision = MUONIUM_BF16;
-    o->rounding = MUONIUM_ROUNDING_KELLER;
+    o->plan.coefficients = "original";
+    o->plan.eps_mode = MUONIUM_EPS_ADD;
+    o->plan.precision = MUONIUM_BF16;
+    o->plan.rounding = MUONIUM_ROUNDING_KELLER;
     o->adam_lr = 3e-4;
     o->adam_eps = 1e-10;
     o->adam_weight_decay = 0;
@@ -198,10 +180,10 @@ static void moonlight(muonium_options *o)
     o->lr = 1e-3;
     o->weight_decay = 0.1;
     o->momentum_form = MUONIUM_MOMENTUM_SUM;
-    o->coefficients = "original";
-    o->eps_mode = MUONIUM_EPS_ADD;
-    o->precision = MUONIUM_BF16;
-    o->rounding = MUONIUM_ROUNDING_KELLER;
+    o->plan.coefficients = "original";
+    o->plan.eps_mode = MUONIUM_EPS_ADD;
+    o->plan.precision = MUONIUM_BF16;
+    o->plan.rounding = MUONIUM_ROUNDING_KELLER;
     o->layout_3d = MUONIUM_LAYOUT_FLATTEN;
     o->routing = MUONIUM_ROUTING_MOONLIGHT;
 }
@@ -226,7 +208,19 @@ const char *muonium_recipe_name(int index)
     return index >= 0 && (size_t)index < COUNT(recipes) ? recipes[index].name : NULL;
 }
 
-static const char type_name[] = "muonium_options";
+static const mu_nested versions = {"muonium_options", ".plan", sizeof(muonium_options),
+                                   sizeof(muonium_plan_options)};
+
+_Static_assert(offsetof(muonium_options, plan) == sizeof(size_t) &&
+                   offsetof(muonium_options, lr) == sizeof(size_t) + sizeof(muonium_plan_options),
+               "struct_size, plan and the rest lie without gaps: see versioned.c");
+
+static muonium_options our_defaults(void)
+{
+    muonium_options options = defaults;
+    muonium_plan_options_init(&options.plan);
+    return options;
+}
 
 static muonium_status fail_on_recipe(const char *name)
 {
@@ -237,21 +231,22 @@ static muonium_status fail_on_recipe(const char *name)
     return mu_fail(MUONIUM_INVALID, "recipe is \"%s\": use one of %s", name, names);
 }
 
-muonium_status muonium_options_init_sized(muonium_options *options, size_t size, const char *recipe)
+muonium_status muonium_options_init_sized(muonium_options *options, size_t size, size_t plan_size,
+                                          const char *recipe)
 {
     if (options == NULL) {
         return mu_fail(MUONIUM_INVALID,
                        "options is NULL: pass the address of a muonium_options to fill");
     }
-    muonium_status status = mu_versioned_check(type_name, size, sizeof *options);
+    muonium_status status = mu_nested_check(&versions, size, plan_size);
     if (status != MUONIUM_OK) {
         return status;
     }
     for (size_t i = 0; i < COUNT(recipes); i++) {
         if (strcmp(recipes[i].name, recipe != NULL ? recipe : "muonium") == 0) {
-            muonium_options filled = defaults;
+            muonium_options filled = our_defaults();
             recipes[i].change(&filled);
-            mu_versioned_init(options, size, &filled, sizeof filled);
+            mu_nested_write(&versions, options, size, plan_size, &filled);
             return MUONIUM_OK;
         }
     }
@@ -260,35 +255,6 @@ muonium_status muonium_options_init_sized(muonium_options *options, size_t size,
 
 /* ---- what follows from options ---- */
 
-muonium_status mu_plan_options_of(const muonium_options *options, double (*storage)[3],
-                                  muonium_plan_options *plan_options)
-{
-    muonium_plan_options_init(plan_options);
-    plan_options->steps = options->steps;
-    plan_options->table = options->table;
-    plan_options->table_rows = options->table_rows;
-    plan_options->coefficients = options->coefficients;
-    plan_options->lower = options->lower;
-    plan_options->safety = options->safety;
-    plan_options->cushion = options->cushion;
-    plan_options->normalization = options->normalization;
-    plan_options->eps_mode = options->eps_mode;
-    plan_options->eps = options->eps;
-    plan_options->safety_factor = options->safety_factor;
-    plan_options->precision = options->precision;
-    plan_options->form = options->form;
-    plan_options->direct_set = options->direct_set;
-    plan_options->nonfinite = options->nonfinite;
-    plan_options->rounding = options->rounding;
-    if (options->table != NULL || options->coefficients != NULL || options->generated_rows == 0) {
-        return MUONIUM_OK;
-    }
-    plan_options->table = (const double(*)[3])storage;
-    plan_options->table_rows = (size_t)options->generated_rows;
-    return muonium_polar_express(options->generated_rows, options->lower, options->safety,
-                                 options->cushion, storage);
-}
-
 double mu_adam_lr(const muonium_options *options)
 {
     return options->adam_lr < 0 ? options->adam_lr_scale * options->lr : options->adam_lr;
@@ -296,7 +262,7 @@ double mu_adam_lr(const muonium_options *options)
 
 double mu_adam_eps(const muonium_options *options)
 {
-    return options->adam_eps < 0 ? options->eps : options->adam_eps;
+    return options->adam_eps < 0 ? options->plan.eps : options->adam_eps;
 }
 
 double mu_adam_weight_decay(const muonium_options *options)
@@ -342,12 +308,12 @@ static muonium_status check_choices(const muonium_options *o)
         {"nesterov_form", "muonium_nesterov_form", (int)o->nesterov_form, MUONIUM_NESTEROV_SUM},
         {"scale", "muonium_scale", (int)o->scale, MUONIUM_SCALE_NONE},
         {"decay", "muonium_decay", (int)o->decay, MUONIUM_DECAY_INDEPENDENT},
-        {"normalization", "muonium_normalization", (int)o->normalization, MUONIUM_NORM_NONE},
-        {"eps_mode", "muonium_eps_mode", (int)o->eps_mode, MUONIUM_EPS_OPTAX},
-        {"precision", "muonium_dtype", (int)o->precision, MUONIUM_F16},
-        {"form", "muonium_form", (int)o->form, MUONIUM_FORM_QUINTIC},
-        {"rounding", "muonium_rounding", (int)o->rounding, MUONIUM_ROUNDING_FP16},
-        {"nonfinite", "muonium_nonfinite", (int)o->nonfinite, MUONIUM_NONFINITE_PROPAGATE},
+        {"normalization", "muonium_normalization", (int)o->plan.normalization, MUONIUM_NORM_NONE},
+        {"eps_mode", "muonium_eps_mode", (int)o->plan.eps_mode, MUONIUM_EPS_OPTAX},
+        {"precision", "muonium_dtype", (int)o->plan.precision, MUONIUM_F16},
+        {"form", "muonium_form", (int)o->plan.form, MUONIUM_FORM_QUINTIC},
+        {"rounding", "muonium_rounding", (int)o->plan.rounding, MUONIUM_ROUNDING_FP16},
+        {"nonfinite", "muonium_nonfinite", (int)o->plan.nonfinite, MUONIUM_NONFINITE_PROPAGATE},
         {"adam", "muonium_adam_kind", (int)o->adam, MUONIUM_ADAM_BY_NESTEROV},
         {"nadamw_form", "muonium_nadamw_form", (int)o->nadamw_form, MUONIUM_NADAMW_OPTAX},
         {"route", "muonium_route", (int)o->route, MUONIUM_ROUTE_ADAM},
@@ -393,7 +359,7 @@ static muonium_status check_numbers(const muonium_options *o)
         {"scale_factor", o->scale_factor, AT_LEAST_0},
         {"normuon_beta2", o->normuon_beta2, BELOW_1},
         {"normuon_eps", o->normuon_eps, AT_LEAST_0},
-        {"eps", o->eps, AT_LEAST_0},
+        {"eps", o->plan.eps, AT_LEAST_0},
         {"adam_lr", o->adam_lr, ANY},
         {"adam_lr_scale", o->adam_lr_scale, AT_LEAST_0},
         {"adam_beta1", o->adam_beta1, BELOW_1},
@@ -414,9 +380,9 @@ static muonium_status check_numbers(const muonium_options *o)
                            demands[range]);
         }
     }
-    if (!(o->safety_factor > 0) || isinf(o->safety_factor)) {
+    if (!(o->plan.safety_factor > 0) || isinf(o->plan.safety_factor)) {
         return mu_fail(MUONIUM_INVALID, "safety_factor is %g: use a finite number above 0",
-                       o->safety_factor);
+                       o->plan.safety_factor);
     }
     if (o->min_dim < 1) {
         return mu_fail(MUONIUM_INVALID, "min_dim is %zu: use at least 1, which excludes nothing",
@@ -433,24 +399,9 @@ static muonium_status check_numbers(const muonium_options *o)
 /* Chosen as a plan chooses them, so that a plan finds nothing left to refuse. */
 static muonium_status check_coefficients(const muonium_options *o)
 {
-    double storage[MUONIUM_MAX_STEPS][3], table[MUONIUM_MAX_STEPS][3];
-    muonium_plan_options plan_options;
-    if (o->generated_rows < 0 || o->generated_rows > MUONIUM_MAX_STEPS) {
-        return mu_fail(MUONIUM_INVALID,
-                       "generated_rows is %d: use 0 for a table of as many rows as steps, or 1 to "
-                       "%d",
-                       o->generated_rows, MUONIUM_MAX_STEPS);
-    }
-    muonium_status status = mu_plan_options_of(o, storage, &plan_options);
-    if (status == MUONIUM_OK) {
-        status = mu_choose_coefficients(&plan_options, table);
-    }
-    if (status == MUONIUM_OK && o->form == MUONIUM_FORM_DIRECT && o->generated_rows != 0) {
-        return mu_fail(MUONIUM_INVALID,
-                       "form is direct: its polynomials are those of direct_set, and "
-                       "generated_rows would be ignored; set it to 0, or choose another form");
-    }
-    return status == MUONIUM_OK ? mu_check_direct(&plan_options) : status;
+    double table[MUONIUM_MAX_STEPS][3];
+    muonium_status status = mu_choose_coefficients(&o->plan, table);
+    return status == MUONIUM_OK ? mu_check_direct(&o->plan) : status;
 }
 
 static muonium_status check_patterns(const muonium_options *o)
@@ -502,16 +453,16 @@ muonium_status mu_check_options(const muonium_options *options)
 
 muonium_status mu_read_options(const muonium_options *given, muonium_options *options)
 {
-    muonium_options read = defaults;
-    muonium_status status = mu_versioned_read(type_name, given, &read, sizeof read);
+    muonium_options read = our_defaults();
+    muonium_status status = mu_nested_read(&versions, given, &read);
     if (status != MUONIUM_OK) {
         return status;
     }
     /* A table goes before a name, but one that the recipe brought along must not hide
      * the name that the caller has set since. */
-    if (read.table == fp16_table && read.coefficients != NULL) {
-        read.table = NULL;
-        read.table_rows = 0;
+    if (read.plan.table == fp16_table && read.plan.coefficients != NULL) {
+        read.plan.table = NULL;
+        read.plan.table_rows = 0;
     }
     status = mu_check_options(&read);
     if (status == MUONIUM_OK) {

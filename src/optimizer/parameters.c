@@ -32,7 +32,8 @@ static muonium_status make_group(const muonium_options *given, muonium_group **m
         return status;
     }
     size_t pointers = options.patterns ? options.pattern_count * sizeof(char *) : 0;
-    size_t bytes = pointers + text_bytes(options.coefficients) + text_bytes(options.direct_set);
+    size_t bytes =
+        pointers + text_bytes(options.plan.coefficients) + text_bytes(options.plan.direct_set);
     for (size_t i = 0; options.patterns && i < options.pattern_count; i++) {
         bytes += text_bytes(options.patterns[i]);
     }
@@ -53,15 +54,15 @@ static muonium_status make_group(const muonium_options *given, muonium_group **m
         }
         group->options.patterns = patterns;
     }
-    group->options.coefficients = keep_text(&room, options.coefficients);
-    group->options.direct_set = keep_text(&room, options.direct_set);
-    if (options.table) {
+    group->options.plan.coefficients = keep_text(&room, options.plan.coefficients);
+    group->options.plan.direct_set = keep_text(&room, options.plan.direct_set);
+    if (options.plan.table) {
         /* No iteration uses rows beyond MUONIUM_MAX_STEPS. */
-        size_t rows =
-            options.table_rows < MUONIUM_MAX_STEPS ? options.table_rows : MUONIUM_MAX_STEPS;
-        memcpy(group->table, options.table, rows * sizeof group->table[0]);
-        group->options.table = (const double(*)[3])group->table;
-        group->options.table_rows = rows;
+        size_t rows = options.plan.table_rows < MUONIUM_MAX_STEPS ? options.plan.table_rows
+                                                                  : MUONIUM_MAX_STEPS;
+        memcpy(group->table, options.plan.table, rows * sizeof group->table[0]);
+        group->options.plan.table = (const double(*)[3])group->table;
+        group->options.plan.table_rows = rows;
     }
     *made = group;
     return MUONIUM_OK;

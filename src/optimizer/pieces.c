@@ -31,7 +31,7 @@ mu_piece mu_piece_at(const mu_parameter *parameter, mu_offset base, const mu_wal
 
 bool mu_lets_infinities_through(const mu_parameter *parameter)
 {
-    return parameter->group->options.nonfinite == MUONIUM_NONFINITE_PROPAGATE;
+    return parameter->group->options.plan.nonfinite == MUONIUM_NONFINITE_PROPAGATE;
 }
 
 float mu_weight_limit(const mu_parameter *parameter)

@@ -21,9 +21,8 @@ static size_t state_bytes(const mu_parameter *p)
  * repeat for every index of the batch. */
 static muonium_status describe_matrices(const mu_parameter *p, muonium_parameter_report *report)
 {
-    double table[MUONIUM_MAX_STEPS][3];
-    muonium_plan_options options;
-    muonium_status status = mu_plan_options_of(&p->group->options, table, &options);
+    const muonium_plan_options *options = &p->group->options.plan;
+    muonium_status status = MUONIUM_OK;
     mu_matrix_place previous = {0};
     double flops = 0;
     for (size_t block = 0; status == MUONIUM_OK && block < p->matrices.blocks; block++) {
@@ -32,7 +31,7 @@ static muonium_status describe_matrices(const mu_parameter *p, muonium_parameter
             muonium_plan *plan;
             muonium_plan_info info;
             status =
-                muonium_plan_create((muonium_shape){1, place.rows, place.cols}, &options, &plan);
+                muonium_plan_create((muonium_shape){1, place.rows, place.cols}, options, &plan);
             if (status != MUONIUM_OK) {
                 break;
             }

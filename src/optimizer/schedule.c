@@ -123,12 +123,7 @@ static void cut_chunks(const muonium_optimizer *optimizer, mu_schedule *schedule
 
 static muonium_status plan_class(mu_class *c, size_t capacity)
 {
-    double table[MUONIUM_MAX_STEPS][3];
-    muonium_plan_options options;
-    muonium_status status = mu_plan_options_of(&c->group->options, table, &options);
-    if (status != MUONIUM_OK) {
-        return status;
-    }
+    muonium_plan_options options = c->group->options.plan;
     /* Gradients and momentum were checked before. If the momentum is not finite now, the caller
      * wrote it meanwhile: skip this matrix alone. */
     if (options.nonfinite == MUONIUM_NONFINITE_ERROR) {
@@ -137,7 +132,8 @@ static muonium_status plan_class(mu_class *c, size_t capacity)
     muonium_plan *plan;
     const mu_across *across = c->across;
     size_t n = !across ? c->n : across->rows > across->cols ? across->rows : across->cols;
-    status = muonium_plan_create((muonium_shape){capacity, c->m, n}, &options, &plan);
+    muonium_status status =
+        muonium_plan_create((muonium_shape){capacity, c->m, n}, &options, &plan);
     if (status != MUONIUM_OK) {
         return status;
     }

@@ -49,7 +49,7 @@ static bool any_nan(const float *x, size_t n)
 
 bool mu_state_is_sound(const mu_state_values *values)
 {
-    bool any = values->parameter->group->options.nonfinite == MUONIUM_NONFINITE_PROPAGATE;
+    bool any = values->parameter->group->options.plan.nonfinite == MUONIUM_NONFINITE_PROPAGATE;
     if (values->dtype == MUONIUM_BF16) {
         return any || all_finite_bf16(values->data, values->count);
     }

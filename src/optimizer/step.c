@@ -122,7 +122,7 @@ static muonium_status check_values(muonium_optimizer *optimizer)
     mu_pool_run(check_chunk, schedule, schedule->chunk_count, mu_pool_workers());
     for (size_t i = 0; i < schedule->chunk_count; i++) {
         const mu_parameter *p = schedule->chunks[i].parameter;
-        if (schedule->unsound[i] && p->group->options.nonfinite == MUONIUM_NONFINITE_ERROR) {
+        if (schedule->unsound[i] && p->group->options.plan.nonfinite == MUONIUM_NONFINITE_ERROR) {
             return report_bad(schedule, p);
         }
     }

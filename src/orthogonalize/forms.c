@@ -66,6 +66,7 @@ static const char *own_polynomial(const muonium_plan_options *o)
            : o->lower != defaults.lower     ? "lower"
            : o->safety != defaults.safety   ? "safety"
            : o->cushion != defaults.cushion ? "cushion"
+           : o->generated_rows != 0         ? "generated_rows"
                                             : NULL;
 }
 

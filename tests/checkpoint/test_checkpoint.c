@@ -354,7 +354,7 @@ static void test_changed_options_are_logged(void **state)
     assert_ok(muonium_options_init(&options, "timm"));
     assert_ok(model_create(&a, &options, 0, 2));
     options.lr = 0.5;
-    options.coefficients = NULL;
+    options.plan.coefficients = NULL;
     options.log = collect;
     options.log_context = log;
     assert_ok(model_create(&b, &options, 0, 2));

@@ -47,8 +47,8 @@ static void test_values_of_every_length(void **state)
     (void)state;
     assert_ok(model_create(&plain, &options, 0, 2));
     bytes saved = model_state(&plain);
-    options.table = table;
-    options.table_rows = 6;
+    options.plan.table = table;
+    options.plan.table_rows = 6;
     options.patterns = patterns;
     options.pattern_count = 3;
     assert_ok(model_create(&rich, &options, 0, 2));
@@ -59,7 +59,7 @@ static void test_values_of_every_length(void **state)
     assert_non_null(strstr(told, "table of the group of \"h.0.w\" was unset when its state was "
                                  "saved, is 3.4445,-4.775,2.0315;0.333333333333333"));
     bytes with_table = model_state(&rich);
-    options.table_rows = 5;
+    options.plan.table_rows = 5;
     assert_ok(model_create(&other, &options, 0, 2));
     told[0] = '\0';
     assert_ok(model_load(&other, &with_table));

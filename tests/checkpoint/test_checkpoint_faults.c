@@ -129,8 +129,8 @@ static muonium_optimizer *long_names(double lr)
     muonium_options options;
     assert_ok(muonium_options_init(&options, NULL));
     options.lr = lr;
-    options.table = table;
-    options.table_rows = 2;
+    options.plan.table = table;
+    options.plan.table_rows = 2;
     options.patterns = patterns;
     options.pattern_count = 2;
     options.normuon = true;

@@ -225,7 +225,7 @@ static void test_forged_values(void **state)
     muonium_options options;
     model any;
     assert_ok(muonium_options_init(&options, NULL));
-    options.nonfinite = MUONIUM_NONFINITE_PROPAGATE;
+    options.plan.nonfinite = MUONIUM_NONFINITE_PROPAGATE;
     assert_ok(model_create(&any, &options, 0, 7));
     for (size_t i = 0; i < 5; i++) {
         bytes forged = forge(&saved, cases[i].f);
@@ -248,7 +248,7 @@ static void test_forged_bf16(void **state)
     memcpy(&nan_in_both, &pattern, sizeof pattern);
     assert_ok(model_create(&m, &options, 0, 1));
     assert_ok(model_steps(&m, 0, 2));
-    options.nonfinite = MUONIUM_NONFINITE_PROPAGATE;
+    options.plan.nonfinite = MUONIUM_NONFINITE_PROPAGATE;
     assert_ok(model_create(&any, &options, 0, 1));
     bytes saved = model_state(&m);
     bytes forged = forge(&saved, (forgery){.tensor = "h.0.w.momentum", .element = nan_in_both});

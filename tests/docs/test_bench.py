@@ -52,9 +52,9 @@ def imported():
     return report
 
 
-def test_steps_in_numpy_are_compared_with_ours():
+def test_iterations_in_numpy_are_compared_with_ours():
     report = imported()
-    found = report.steps_in_numpy(((4, 8), (6, 6)), 0)
+    found = report.iterations_in_numpy(((4, 8), (6, 6)), 0)
     assert [(row["m"], row["n"]) for row in found["results"]] == [(4, 8), (6, 6)]
     assert all(row["seconds"] > 0 for row in found["results"])
     ours = [{"name": "orthogonalize", "batch": 1, "m": row["m"], "n": row["n"],

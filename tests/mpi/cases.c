@@ -301,7 +301,7 @@ static void pair_make(pair *p, muonium_nonfinite policy, bool description)
     CHECK_OK(muonium_options_init(&options, NULL));
     options.momentum_form = MUONIUM_MOMENTUM_SUM;
     options.momentum = 0.9;
-    options.nonfinite = policy;
+    options.plan.nonfinite = policy;
     CHECK_OK(description ? muonium_create_description(&options, &p->optimizer)
                          : muonium_create(&options, &p->optimizer));
     for (size_t k = 0; k < 2; k++) {

@@ -133,8 +133,8 @@ void model_make(model *m, model_kind kind, bool description)
     options.normuon = kind == MODEL_NORMUON;
     options.kernels_in_out = kind == MODEL_IN_OUT;
     if (kind == MODEL_WIDE) { /* two Gram matrices a step, one of them for the norm */
-        options.form = MUONIUM_FORM_GRAM;
-        options.normalization = MUONIUM_NORM_SCHATTEN;
+        options.plan.form = MUONIUM_FORM_GRAM;
+        options.plan.normalization = MUONIUM_NORM_SCHATTEN;
     }
     check(description ? muonium_create_description(&options, &m->optimizer)
                       : muonium_create(&options, &m->optimizer));

@@ -120,11 +120,11 @@ static muonium_options any_options(test_rng *rng)
     o.state_dtype = one_in(rng, 3) ? MUONIUM_BF16 : MUONIUM_F32;
     o.master = one_in(rng, 3);
     o.stochastic_rounding = one_in(rng, 3);
-    o.nonfinite = one_in(rng, 2) ? MUONIUM_NONFINITE_ERROR : MUONIUM_NONFINITE_SKIP;
-    o.precision = (muonium_dtype)test_below(rng, 4);
+    o.plan.nonfinite = one_in(rng, 2) ? MUONIUM_NONFINITE_ERROR : MUONIUM_NONFINITE_SKIP;
+    o.plan.precision = (muonium_dtype)test_below(rng, 4);
     if (one_in(rng, 4)) {
-        o.coefficients = "cans";
-        o.steps = 1 + (int)test_below(rng, 12);
+        o.plan.coefficients = "cans";
+        o.plan.steps = 1 + (int)test_below(rng, 12);
     }
     if (o.lr > 0 && one_in(rng, 3)) {
         o.adam = (muonium_adam_kind)test_below(rng, 3);
@@ -223,8 +223,8 @@ static void step(test_rng *rng, life *l, counts *c)
                 "a gradient was refused");
     }
     muonium_status status = muonium_step(l->optimizer);
-    REQUIRE(status == MUONIUM_OK ||
-                (status == MUONIUM_NON_FINITE && l->options.nonfinite == MUONIUM_NONFINITE_ERROR),
+    REQUIRE(status == MUONIUM_OK || (status == MUONIUM_NON_FINITE &&
+                                     l->options.plan.nonfinite == MUONIUM_NONFINITE_ERROR),
             "a step failed");
     c->steps++;
     c->refused += status != MUONIUM_OK;

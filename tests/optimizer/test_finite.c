@@ -332,10 +332,10 @@ static void steps_are_rescued(void **state)
     for (int round = 0; round < 60; round++) {
         muonium_options options;
         assert_ok(muonium_options_init(&options, NULL));
-        options.coefficients = "cans";
-        options.steps = 11;
-        options.precision = MUONIUM_BF16;
-        options.form = round % 2 ? MUONIUM_FORM_GRAM : MUONIUM_FORM_STANDARD;
+        options.plan.coefficients = "cans";
+        options.plan.steps = 11;
+        options.plan.precision = MUONIUM_BF16;
+        options.plan.form = round % 2 ? MUONIUM_FORM_GRAM : MUONIUM_FORM_STANDARD;
         options.state_dtype = round % 3 ? MUONIUM_F32 : MUONIUM_BF16;
         options.normuon = round % 4 == 0;
         subject *s = begin(&options);
@@ -369,15 +369,15 @@ static void a_rescued_step_is_the_careful_one(void **state)
     (void)state;
     assert_ok(muonium_options_init(&options, NULL));
     options.weight_decay = 0;
-    options.form = MUONIUM_FORM_GRAM;
-    options.precision = MUONIUM_F16;
-    options.safety_factor = 1e-9; /* f16 cannot even hold the normalised matrix */
+    options.plan.form = MUONIUM_FORM_GRAM;
+    options.plan.precision = MUONIUM_F16;
+    options.plan.safety_factor = 1e-9; /* f16 cannot even hold the normalised matrix */
     subject *s = begin(&options);
     test_fill_normal_f32(&rng, s->g, ELEMENTS);
     assert_ok(muonium_step(s->optimizer));
-    options.form = MUONIUM_FORM_STANDARD;
-    options.precision = MUONIUM_F32;
-    options.safety_factor = 1;
+    options.plan.form = MUONIUM_FORM_STANDARD;
+    options.plan.precision = MUONIUM_F32;
+    options.plan.safety_factor = 1;
     subject *t = begin(&options);
     memcpy(t->g, s->g, sizeof s->g);
     assert_ok(muonium_step(t->optimizer));
@@ -428,7 +428,7 @@ static muonium_options summing(muonium_nonfinite policy, muonium_dtype state)
     assert_ok(muonium_options_init(&options, NULL));
     options.momentum_form = MUONIUM_MOMENTUM_SUM;
     options.momentum = 0.9;
-    options.nonfinite = policy;
+    options.plan.nonfinite = policy;
     options.state_dtype = state;
     return options;
 }

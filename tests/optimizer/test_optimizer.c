@@ -153,9 +153,9 @@ static muonium_options busy_options(size_t variant)
         options.master = true;
         options.stochastic_rounding = true;
         options.momentum_form = MUONIUM_MOMENTUM_EMA_CORRECTED;
-        options.precision = MUONIUM_BF16;
-        options.coefficients = "original";
-        options.eps_mode = MUONIUM_EPS_ADD;
+        options.plan.precision = MUONIUM_BF16;
+        options.plan.coefficients = "original";
+        options.plan.eps_mode = MUONIUM_EPS_ADD;
     }
     return options;
 }
@@ -231,7 +231,7 @@ static void threads_change_nothing_of_a_large_matrix(void **state)
         memset(w, 0, 2 * bytes);
         muonium_options options = model_options();
         options.max_aspect = 1e9;
-        options.steps = 2;
+        options.plan.steps = 2;
         muonium_optimizer *optimizer;
         assert_ok(muonium_create(&options, &optimizer));
         muonium_tensor wide = {.name = "wide", .ndim = 2, .shape = {ROWS, COLS}};

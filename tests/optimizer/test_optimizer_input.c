@@ -207,8 +207,8 @@ static void options_out_of_range_are_refused(void **state)
         {"scale_factor is inf", offsetof(muonium_options, scale_factor), INFINITY},
         {"normuon_beta2 is 1", offsetof(muonium_options, normuon_beta2), 1},
         {"normuon_eps is -1", offsetof(muonium_options, normuon_eps), -1},
-        {"eps is -1e-09", offsetof(muonium_options, eps), -1e-9},
-        {"safety_factor is 0", offsetof(muonium_options, safety_factor), 0},
+        {"eps is -1e-09", offsetof(muonium_options, plan.eps), -1e-9},
+        {"safety_factor is 0", offsetof(muonium_options, plan.safety_factor), 0},
         {"adam_beta1 is 1", offsetof(muonium_options, adam_beta1), 1},
         {"adam_beta2 is -1", offsetof(muonium_options, adam_beta2), -1},
         {"adam_lr_scale is -1", offsetof(muonium_options, adam_lr_scale), -1},
@@ -232,10 +232,10 @@ static void options_out_of_range_are_refused(void **state)
     }
     muonium_options options = model_options();
     muonium_optimizer *none;
-    options.steps = 0;
+    options.plan.steps = 0;
     assert_status_message(muonium_create(&options, &none), MUONIUM_INVALID, "steps is 0");
     options = model_options();
-    options.coefficients = "no such table";
+    options.plan.coefficients = "no such table";
     assert_status_message(muonium_create(&options, &none), MUONIUM_INVALID, "no such table");
     options = model_options();
     options.struct_size = 0;
@@ -470,7 +470,7 @@ static void nonfinite_gradients_are_skipped(void **state)
 {
     (void)state;
     muonium_options options = model_options();
-    options.nonfinite = MUONIUM_NONFINITE_SKIP;
+    options.plan.nonfinite = MUONIUM_NONFINITE_SKIP;
     options.normuon = true;
     fixture f = begin(&options), g = begin(&options);
     for (size_t p = 0; p < MODEL_COUNT; p += 2) {

@@ -135,7 +135,7 @@ static void every_allocation_may_fail(void **state)
     (void)state;
     muonium_options options = model_options();
     const char *const patterns[] = {"norm", "embed*"};
-    options.coefficients = "quintic";
+    options.plan.coefficients = "quintic";
     options.patterns = patterns;
     options.pattern_count = 2;
     options.master = options.normuon = true;

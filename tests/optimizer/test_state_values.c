@@ -24,7 +24,7 @@ static void create(model *m, muonium_nonfinite policy, muonium_dtype state_dtype
 {
     muonium_options options;
     assert_ok(muonium_options_init(&options, NULL));
-    options.nonfinite = policy;
+    options.plan.nonfinite = policy;
     options.normuon = options.master = true;
     options.state_dtype = state_dtype;
     *m = (model){.optimizer = NULL};

@@ -30,6 +30,7 @@ static void assert_refused(const muonium_options *o, const char *field, const ch
 }
 
 #define FIELD(field) #field, offsetof(muonium_options, field)
+#define PLAN_FIELD(field) #field, offsetof(muonium_options, plan.field)
 
 static void test_numbers(void **state)
 {
@@ -47,11 +48,11 @@ static void test_numbers(void **state)
         {FIELD(scale_factor), {-1, NAN, INFINITY}, {2}},
         {FIELD(normuon_beta2), {1, -0.5, 2, NAN}, {0.9}},
         {FIELD(normuon_eps), {-1, NAN, INFINITY}, {1e-3}},
-        {FIELD(lower), {-1, 1.5, NAN}, {1, 1e-6}},
-        {FIELD(safety), {-1, NAN, INFINITY}, {0.1}},
-        {FIELD(cushion), {-1, 1, NAN}, {0.5}},
-        {FIELD(eps), {-1e-9, NAN, INFINITY}, {1e-3}},
-        {FIELD(safety_factor), {-1, NAN, INFINITY}, {1.01, 0.5}},
+        {PLAN_FIELD(lower), {-1, 1.5, NAN}, {1, 1e-6}},
+        {PLAN_FIELD(safety), {-1, NAN, INFINITY}, {0.1}},
+        {PLAN_FIELD(cushion), {-1, 1, NAN}, {0.5}},
+        {PLAN_FIELD(eps), {-1e-9, NAN, INFINITY}, {1e-3}},
+        {PLAN_FIELD(safety_factor), {-1, NAN, INFINITY}, {1.01, 0.5}},
         {FIELD(adam_lr), {NAN, INFINITY, -INFINITY}, {-2, 1e-3}},
         {FIELD(adam_lr_scale), {-1, NAN, INFINITY}, {0.5}},
         {FIELD(adam_beta1), {1, -0.5, NAN}, {0.5}},
@@ -77,10 +78,11 @@ static void test_numbers(void **state)
         }
     }
     muonium_options o = recipe(NULL);
-    o.lr = o.weight_decay = o.momentum = o.scale_factor = o.eps = o.adam_beta1 = o.adam_beta2 = 0;
+    o.lr = o.weight_decay = o.momentum = o.scale_factor = o.plan.eps = o.adam_beta1 = o.adam_beta2 =
+        0;
     o.normuon_beta2 = o.normuon_eps = o.adam_lr = o.adam_lr_scale = o.adam_eps = 0;
     assert_ok(mu_check_options(&o));
-    o.safety_factor = 0;
+    o.plan.safety_factor = 0;
     assert_refused(&o, "safety_factor", "0");
     o = recipe(NULL);
     o.max_aspect = 0;
@@ -98,11 +100,19 @@ static void test_enums(void **state)
         size_t offset;
         int last;
     } fields[] = {
-        {FIELD(momentum_form), 2}, {FIELD(nesterov_form), 2}, {FIELD(scale), 3},
-        {FIELD(decay), 2},         {FIELD(normalization), 4}, {FIELD(eps_mode), 3},
-        {FIELD(precision), 3},     {FIELD(form), 4},          {FIELD(nonfinite), 2},
-        {FIELD(adam), 2},          {FIELD(route), 2},         {FIELD(nadamw_form), 2},
-        {FIELD(rounding), 4},
+        {FIELD(momentum_form), 2},
+        {FIELD(nesterov_form), 2},
+        {FIELD(scale), 3},
+        {FIELD(decay), 2},
+        {PLAN_FIELD(normalization), 4},
+        {PLAN_FIELD(eps_mode), 3},
+        {PLAN_FIELD(precision), 3},
+        {PLAN_FIELD(form), 4},
+        {PLAN_FIELD(nonfinite), 2},
+        {FIELD(adam), 2},
+        {FIELD(route), 2},
+        {FIELD(nadamw_form), 2},
+        {PLAN_FIELD(rounding), 4},
     };
     for (size_t i = 0; i < COUNT(fields); i++) {
         for (int value = -1; value <= fields[i].last + 1; value++) {
@@ -143,39 +153,39 @@ static void test_coefficient_errors(void **state)
     (void)state;
     static const double bad_row[1][3] = {{1, NAN, 0}};
     muonium_options o = recipe(NULL);
-    o.steps = 0;
+    o.plan.steps = 0;
     assert_refused(&o, "steps", "0");
-    o.steps = MUONIUM_MAX_STEPS + 1;
+    o.plan.steps = MUONIUM_MAX_STEPS + 1;
     assert_refused(&o, "steps", "65");
-    o.steps = MUONIUM_MAX_STEPS;
+    o.plan.steps = MUONIUM_MAX_STEPS;
     assert_ok(mu_check_options(&o));
 
     o = recipe("motif");
-    o.generated_rows = -1;
+    o.plan.generated_rows = -1;
     assert_refused(&o, "generated_rows", "-1");
-    o.generated_rows = MUONIUM_MAX_STEPS + 1;
+    o.plan.generated_rows = MUONIUM_MAX_STEPS + 1;
     assert_refused(&o, "generated_rows", "65");
-    o.generated_rows = MUONIUM_MAX_STEPS;
+    o.plan.generated_rows = MUONIUM_MAX_STEPS;
     assert_ok(mu_check_options(&o));
-    o.generated_rows = 1; /* fewer than steps: the last repeats */
+    o.plan.generated_rows = 1; /* fewer than steps: the last repeats */
     assert_ok(mu_check_options(&o));
-    o.steps = 0;
+    o.plan.steps = 0;
     assert_refused(&o, "steps", "0");
     o = recipe("motif");
-    o.lower = 2;
+    o.plan.lower = 2;
     assert_refused(&o, "lower", "2");
 
     o = recipe(NULL);
-    o.coefficients = "orignal";
+    o.plan.coefficients = "orignal";
     assert_status_message(mu_check_options(&o), MUONIUM_INVALID, "orignal");
     assert_status_message(mu_check_options(&o), MUONIUM_INVALID, "quintic");
-    o.coefficients = "aol";
+    o.plan.coefficients = "aol";
     assert_status_message(mu_check_options(&o), MUONIUM_INVALID, "normalization");
-    o.normalization = MUONIUM_NORM_AOL;
+    o.plan.normalization = MUONIUM_NORM_AOL;
     assert_ok(mu_check_options(&o));
-    o.table = bad_row;
+    o.plan.table = bad_row;
     assert_status_message(mu_check_options(&o), MUONIUM_INVALID, "table has 0 rows");
-    o.table_rows = 1;
+    o.plan.table_rows = 1;
     assert_status_message(mu_check_options(&o), MUONIUM_INVALID, "table row 0, column 1 (b)");
 }
 

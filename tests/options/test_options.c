@@ -111,13 +111,13 @@ static void assert_common(const muonium_options *o)
     assert_false(o->normuon);
     assert_same(o->normuon_beta2, 0.95);
     assert_same(o->normuon_eps, 1e-10);
-    assert_int_equal(o->steps, 5);
-    assert_same(o->lower, 1e-3);
-    assert_same(o->cushion, 0.02);
-    assert_int_equal(o->normalization, MUONIUM_NORM_FROBENIUS);
-    assert_same(o->safety_factor, 1);
-    assert_int_equal(o->form, MUONIUM_FORM_AUTO);
-    assert_int_equal(o->nonfinite, MUONIUM_NONFINITE_ERROR);
+    assert_int_equal(o->plan.steps, 5);
+    assert_same(o->plan.lower, 1e-3);
+    assert_same(o->plan.cushion, 0.02);
+    assert_int_equal(o->plan.normalization, MUONIUM_NORM_FROBENIUS);
+    assert_same(o->plan.safety_factor, 1);
+    assert_int_equal(o->plan.form, MUONIUM_FORM_AUTO);
+    assert_int_equal(o->plan.nonfinite, MUONIUM_NONFINITE_ERROR);
     assert_same(o->adam_lr_scale, 1);
     assert_same(o->adam_beta1, 0.9);
     assert_same(o->adam_eps_root, 0);
@@ -153,19 +153,19 @@ static void test_every_field(void **state)
         assert_common(&o);
         assert_int_equal(o.momentum_form, k->momentum_form);
         assert_int_equal(o.nesterov, k->nesterov);
-        assert_int_equal(o.eps_mode, k->eps_mode);
-        assert_same(o.eps, k->eps);
-        assert_name(o.coefficients, k->coefficients);
+        assert_int_equal(o.plan.eps_mode, k->eps_mode);
+        assert_same(o.plan.eps, k->eps);
+        assert_name(o.plan.coefficients, k->coefficients);
         assert_int_equal(o.scale, k->scale);
-        assert_int_equal(o.precision, k->precision);
+        assert_int_equal(o.plan.precision, k->precision);
         assert_same(o.lr, k->lr);
         assert_same(o.weight_decay, k->weight_decay);
 
-        assert_same(o.safety, r->safety);
-        assert_int_equal(o.rounding, r->rounding);
-        assert_int_equal(o.generated_rows, r->generated_rows);
-        assert_int_equal(o.table_rows, r->table_rows);
-        assert_int_equal(o.table != NULL, r->table_rows > 0);
+        assert_same(o.plan.safety, r->safety);
+        assert_int_equal(o.plan.rounding, r->rounding);
+        assert_int_equal(o.plan.generated_rows, r->generated_rows);
+        assert_int_equal(o.plan.table_rows, r->table_rows);
+        assert_int_equal(o.plan.table != NULL, r->table_rows > 0);
         assert_int_equal(o.routing, r->routing);
         assert_int_equal(o.kernels_in_out, strcmp(k->name, "optax") == 0);
         assert_int_equal(o.layout_3d, r->layout_3d);
@@ -216,10 +216,7 @@ static void test_unknown_recipe(void **state)
 /* The table that a plan made from these options would use. */
 static void table_of(const muonium_options *o, double (*table)[3])
 {
-    double storage[MUONIUM_MAX_STEPS][3];
-    muonium_plan_options plan;
-    assert_ok(mu_plan_options_of(o, storage, &plan));
-    assert_ok(mu_choose_coefficients(&plan, table));
+    assert_ok(mu_choose_coefficients(&o->plan, table));
 }
 
 static void assert_rows(const double (*found)[3], const double (*expected)[3], int rows,
@@ -260,7 +257,7 @@ static void test_coefficients_of_recipes(void **state)
     o = recipe("motif");
     table_of(&o, table);
     assert_rows(ROWS(table), motif_rows, 5, 1e-12);
-    o.steps = 12; /* beyond the table the last row repeats */
+    o.plan.steps = 12; /* beyond the table the last row repeats */
     table_of(&o, table);
     assert_ok(muonium_polar_express(10, 1e-3, 1e-2, 0.02, expected));
     assert_rows(ROWS(table), ROWS(expected), 10, 0);
@@ -269,7 +266,7 @@ static void test_coefficients_of_recipes(void **state)
 
     o = recipe("fp16");
     table_of(&o, table);
-    for (int i = 0; i < o.steps; i++) {
+    for (int i = 0; i < o.plan.steps; i++) {
         assert_rows(ROWS(table) + i, slip, 1, 2 * DBL_EPSILON);
     }
 }
@@ -282,65 +279,52 @@ static void test_what_goes_before_what(void **state)
     muonium_options read;
 
     muonium_options o = recipe("motif");
-    o.coefficients = "quintic";
+    o.plan.coefficients = "quintic";
     assert_ok(mu_read_options(&o, &read));
     table_of(&read, table);
     assert_ok(muonium_coefficients("quintic", 5, expected));
     assert_rows(ROWS(table), ROWS(expected), 5, 0);
 
     o = recipe("fp16"); /* a name set by the caller, against the table of the recipe */
-    o.coefficients = "quintic";
+    o.plan.coefficients = "quintic";
     assert_ok(mu_read_options(&o, &read));
     table_of(&read, table);
     assert_rows(ROWS(table), ROWS(expected), 5, 0);
 
-    o.table = own; /* a table set by the caller */
-    o.table_rows = 2;
+    o.plan.table = own; /* a table set by the caller */
+    o.plan.table_rows = 2;
     assert_ok(mu_read_options(&o, &read));
     table_of(&read, table);
     assert_rows(ROWS(table), own, 2, 0);
     assert_rows(ROWS(table) + 4, own + 1, 1, 0);
 }
 
+/* What a plan is made from is the options' own part, whole. */
 static void test_plan_options(void **state)
 {
     (void)state;
-    muonium_options o = recipe("timm");
-    o.steps = 7;
-    o.lower = 0.25;
-    o.safety = 0.5;
-    o.cushion = 0.125;
-    o.normalization = MUONIUM_NORM_SPECTRAL;
-    o.eps = 3e-5;
-    o.safety_factor = 1.5;
-    o.form = MUONIUM_FORM_GRAM;
-    o.nonfinite = MUONIUM_NONFINITE_SKIP;
-    double storage[MUONIUM_MAX_STEPS][3];
-    muonium_plan_options plan;
-    assert_ok(mu_plan_options_of(&o, storage, &plan));
-    assert_int_equal(plan.struct_size, sizeof plan);
-    assert_int_equal(plan.steps, 7);
-    assert_null(plan.table);
-    assert_int_equal(plan.table_rows, 0);
-    assert_string_equal(plan.coefficients, "quintic");
-    assert_same(plan.lower, 0.25);
-    assert_same(plan.safety, 0.5);
-    assert_same(plan.cushion, 0.125);
-    assert_int_equal(plan.normalization, MUONIUM_NORM_SPECTRAL);
-    assert_int_equal(plan.eps_mode, MUONIUM_EPS_CLAMP);
-    assert_same(plan.eps, 3e-5);
-    assert_same(plan.safety_factor, 1.5);
-    assert_int_equal(plan.precision, MUONIUM_BF16);
-    assert_int_equal(plan.form, MUONIUM_FORM_GRAM);
-    assert_int_equal(plan.rounding, MUONIUM_ROUNDING_TORCH);
-    assert_int_equal(plan.nonfinite, MUONIUM_NONFINITE_SKIP);
+    muonium_options o = recipe("timm"), read;
+    o.plan.steps = 7;
+    o.plan.lower = 0.25;
+    o.plan.safety = 0.5;
+    o.plan.cushion = 0.125;
+    o.plan.normalization = MUONIUM_NORM_SPECTRAL;
+    o.plan.eps = 3e-5;
+    o.plan.safety_factor = 1.5;
+    o.plan.form = MUONIUM_FORM_GRAM;
+    o.plan.nonfinite = MUONIUM_NONFINITE_SKIP;
+    assert_ok(mu_read_options(&o, &read));
+    assert_memory_equal(&read.plan, &o.plan, sizeof o.plan);
+    assert_int_equal(read.plan.struct_size, sizeof read.plan);
+    assert_string_equal(read.plan.coefficients, "quintic");
+    assert_int_equal(read.plan.eps_mode, MUONIUM_EPS_CLAMP);
+    assert_int_equal(read.plan.precision, MUONIUM_BF16);
+    assert_int_equal(read.plan.rounding, MUONIUM_ROUNDING_TORCH);
 
     o = recipe("motif");
-    assert_ok(mu_plan_options_of(&o, storage, &plan));
-    assert_ptr_equal(plan.table, storage);
-    assert_int_equal(plan.table_rows, 10);
-    o.safety = -1;
-    assert_status_message(mu_plan_options_of(&o, storage, &plan), MUONIUM_INVALID, "safety is -1");
+    assert_int_equal(o.plan.generated_rows, 10);
+    o.plan.safety = -1;
+    assert_status_message(mu_read_options(&o, &read), MUONIUM_INVALID, "safety is -1");
 }
 
 /* ---- what follows from options ---- */
@@ -351,7 +335,7 @@ static void test_following_muon(void **state)
     muonium_options o = recipe(NULL);
     o.adam_lr_scale = 0.5;
     o.adam_eps = -1;
-    o.eps = 3e-6;
+    o.plan.eps = 3e-6;
     assert_same(mu_adam_lr(&o), 0.01);
     assert_same(mu_adam_eps(&o), 3e-6);
     assert_same(mu_adam_weight_decay(&o), 0.01);

@@ -541,11 +541,11 @@ static void what_cannot_run_is_refused(void **state)
     muonium_options whole;
     muonium_optimizer *optimizer = NULL;
     assert_ok(muonium_options_init(&whole, NULL));
-    whole.form = MUONIUM_FORM_DIRECT;
-    whole.normalization = MUONIUM_NORM_NONE;
+    whole.plan.form = MUONIUM_FORM_DIRECT;
+    whole.plan.normalization = MUONIUM_NORM_NONE;
     assert_status_message(muonium_create(&whole, &optimizer), MUONIUM_INVALID, "form is direct");
-    whole.normalization = MUONIUM_NORM_FROBENIUS;
-    whole.direct_set = "?";
+    whole.plan.normalization = MUONIUM_NORM_FROBENIUS;
+    whole.plan.direct_set = "?";
     assert_status_message(muonium_create(&whole, &optimizer), MUONIUM_INVALID, "direct_set is");
     assert_null(optimizer);
 }
@@ -579,13 +579,13 @@ static void ignores_no_coefficients(void **state)
     muonium_options whole;
     muonium_optimizer *optimizer = NULL;
     assert_ok(muonium_options_init(&whole, "keller"));
-    whole.form = MUONIUM_FORM_DIRECT;
-    whole.precision = MUONIUM_F32;
+    whole.plan.form = MUONIUM_FORM_DIRECT;
+    whole.plan.precision = MUONIUM_F32;
     assert_status_message(muonium_create(&whole, &optimizer), MUONIUM_INVALID,
                           "form is direct: its");
     assert_ok(muonium_options_init(&whole, NULL));
-    whole.form = MUONIUM_FORM_DIRECT;
-    whole.generated_rows = 10;
+    whole.plan.form = MUONIUM_FORM_DIRECT;
+    whole.plan.generated_rows = 10;
     assert_status_message(muonium_create(&whole, &optimizer), MUONIUM_INVALID, "generated_rows");
     assert_null(optimizer);
 }
@@ -602,13 +602,15 @@ static void older_callers_are_not_overrun(void **state)
                                   &plan));
     muonium_plan_destroy(plan);
     test_guarded_free(memory);
-    size = offsetof(muonium_options, direct_set);
+    size = offsetof(muonium_options, adam_eps);
     memory = test_guarded_alloc(size, 0);
-    assert_ok(muonium_options_init_sized((muonium_options *)(void *)memory, size, "timm"));
+    assert_ok(muonium_options_init_sized((muonium_options *)(void *)memory, size,
+                                         sizeof(muonium_plan_options), "timm"));
     muonium_optimizer *optimizer;
     assert_ok(muonium_create((muonium_options *)(void *)memory, &optimizer));
     muonium_destroy(optimizer);
-    assert_status_message(muonium_options_init_sized((muonium_options *)(void *)memory, 4, NULL),
+    assert_status_message(muonium_options_init_sized((muonium_options *)(void *)memory, 4,
+                                                     sizeof(muonium_plan_options), NULL),
                           MUONIUM_INVALID, "struct_size");
     test_guarded_free(memory);
 }

@@ -38,7 +38,7 @@ static void the_optimizer_propagates_from_anywhere(void **state)
     test_rng rng = test_rng_start("steps");
     muonium_options options;
     assert_ok(muonium_options_init(&options, NULL));
-    options.nonfinite = MUONIUM_NONFINITE_PROPAGATE;
+    options.plan.nonfinite = MUONIUM_NONFINITE_PROPAGATE;
     for (size_t k = 0; k < 20; k++) {
         size_t count;
         muonium_certificate certificate;

@@ -48,27 +48,35 @@ LogFunction = ctypes.CFUNCTYPE(None, c_void_p, c_char_p)
 LossFunction = ctypes.CFUNCTYPE(c_double, c_void_p)
 
 
+class PlanOptions(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", c_size_t), ("steps", c_int), ("table", ctypes.POINTER(Table)),
+        ("table_rows", c_size_t), ("coefficients", c_char_p), ("lower", c_double),
+        ("safety", c_double), ("cushion", c_double),
+        ("normalization", c_int), ("eps_mode", c_int), ("eps", c_double),
+        ("safety_factor", c_double), ("precision", c_int), ("form", c_int),
+        ("direct_set", c_char_p), ("nonfinite", c_int), ("exact_certificate", c_bool),
+        ("rounding", c_int), ("generated_rows", c_int),
+    ]
+
+
 class Options(ctypes.Structure):
     _fields_ = [
-        ("struct_size", c_size_t), ("lr", c_double), ("weight_decay", c_double),
+        ("struct_size", c_size_t), ("plan", PlanOptions), ("lr", c_double),
+        ("weight_decay", c_double),
         ("momentum", c_double), ("momentum_form", c_int), ("nesterov", c_bool),
         ("nesterov_form", c_int), ("scale", c_int), ("scale_factor", c_double),
         ("decay", c_int), ("spatial_normalize", c_bool), ("maximize", c_bool), ("normuon", c_bool),
-        ("normuon_beta2", c_double), ("normuon_eps", c_double), ("steps", c_int),
-        ("table", ctypes.POINTER(Table)), ("table_rows", c_size_t), ("coefficients", c_char_p),
-        ("lower", c_double), ("safety", c_double), ("cushion", c_double),
-        ("generated_rows", c_int), ("normalization", c_int), ("eps_mode", c_int),
-        ("eps", c_double), ("safety_factor", c_double), ("precision", c_int), ("form", c_int),
-        ("direct_set", c_char_p), ("nonfinite", c_int), ("adam", c_int),
+        ("normuon_beta2", c_double), ("normuon_eps", c_double), ("adam", c_int),
         ("nadamw_form", c_int), ("adam_lr", c_double), ("adam_lr_scale", c_double), ("adam_beta1", c_double), ("adam_beta2", c_double),
         ("adam_eps", c_double), ("adam_eps_root", c_double), ("adam_weight_decay", c_double),
-        ("route", c_int),
+        ("route", c_int), ("routing", c_int),
         ("patterns", ctypes.POINTER(c_char_p)), ("pattern_count", c_size_t),
+        ("only_patterns", c_bool), ("split_fused", c_bool),
         ("min_dim", c_size_t), ("max_aspect", c_double), ("only_2d", c_bool), ("kernels_in_out", c_bool),
         ("layout_3d", c_int), ("state_dtype", c_int), ("master", c_bool),
         ("stochastic_rounding", c_bool), ("seed", c_uint64), ("scratch_bytes", c_size_t),
-        ("log", LogFunction), ("log_context", c_void_p), ("rounding", c_int), ("routing", c_int),
-        ("only_patterns", c_bool), ("split_fused", c_bool),
+        ("log", LogFunction), ("log_context", c_void_p),
     ]
 
 
@@ -130,7 +138,7 @@ def _declare(library):
     library.muonium_parameter_count.restype = c_size_t
     library.muonium_parameter_count.argtypes = [c_void_p]
     for name, *arguments in (
-            ("options_init_sized", pointer(Options), c_size_t, c_char_p),
+            ("options_init_sized", pointer(Options), c_size_t, c_size_t, c_char_p),
             ("create", pointer(Options), pointer(c_void_p)),
             ("add_group", c_void_p, pointer(Options), pointer(c_void_p)),
             ("add", c_void_p, pointer(Tensor), c_void_p),
@@ -185,26 +193,26 @@ def load(dtype, array):
 # ---- options ------------------------------------------------------------------
 
 def _set_coefficients(options, value, kept):
-    options.table, options.table_rows, options.coefficients = None, 0, None
-    options.generated_rows = 0
+    plan = options.plan
+    plan.table, plan.table_rows, plan.coefficients, plan.generated_rows = None, 0, None, 0
     if isinstance(value, Generated):
-        options.lower, options.safety, options.cushion = value.lower, value.safety, value.cushion
-        options.generated_rows = value.rows or 0
+        plan.lower, plan.safety, plan.cushion = value.lower, value.safety, value.cushion
+        plan.generated_rows = value.rows or 0
     elif isinstance(value, str):
-        options.coefficients = value.encode()
+        plan.coefficients = value.encode()
     else:
         rows = [value] if np.ndim(value) == 1 else list(value)
         kept.append((Table * len(rows))(*[Table(*row) for row in rows]))
-        options.table, options.table_rows = kept[-1], len(rows)
+        plan.table, plan.table_rows = kept[-1], len(rows)
 
 
 def make_options(recipe=None, **fields):
     """The options of a recipe with fields of the reference changed. What they point to lives as
     long as they do."""
     options = Options()
-    call("options_init_sized", ctypes.byref(options), ctypes.sizeof(Options),
+    call("options_init_sized", ctypes.byref(options), ctypes.sizeof(Options), ctypes.sizeof(PlanOptions),
          recipe.encode() if recipe else None)
-    options.form = ENUMS["form"].index("quintic")  # what the reference has unless told
+    options.plan.form = ENUMS["form"].index("quintic")  # what the reference has unless told
     options.kept = kept = []
     for name, value in fields.items():
         if name == "coefficients":
@@ -222,11 +230,11 @@ def make_options(recipe=None, **fields):
             options.log = kept[-1]
         elif name in ("adam_lr", "adam_eps", "adam_weight_decay") and value is None:
             setattr(options, name, -1.0)
-        elif name in ENUMS and isinstance(value, str):
-            setattr(options, name, ENUMS[name].index(value))
         else:
-            assert hasattr(options, name), name
-            setattr(options, name, value)
+            part = options.plan if hasattr(options.plan, name) else options
+            assert hasattr(part, name), name
+            named = name in ENUMS and isinstance(value, str)
+            setattr(part, name, ENUMS[name].index(value) if named else value)
     return options
 
 
