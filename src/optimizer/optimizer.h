@@ -5,10 +5,11 @@
  *     routing.c     chooses Muon or AdamW and gives the reason; names.c matches names
  *     routing_log.c logs all routes; warnings.c warns of routes that look wrong
  *     layout.c      the matrices of a tensor, and where their elements lie
- *     parameters.c  creating, adding, changing
+ *     parameters.c  creates optimizers, adds and finds parameters
+ *     groups.c      groups of options; rates
  *     schedule.c    batches of matrices, chunks of elements, scratch memory
  *     step.c        the step; muon.c and adam.c are its two halves
- *     places.c      the step with new addresses for parameters and gradients
+ *     places.c      the addresses of parameters and gradients; muonium_step_at
  *     use.c         refuses concurrent calls on one optimizer
  *     state_arrays.c  the arrays that the state consists of
  *     state_values.c  which values an optimizer accepts; state.c: the state in memory
@@ -276,9 +277,16 @@ MU_SHARED bool mu_keeps_master(const mu_parameter *p);
 /* parameters.c: fail, naming what cannot be done, if the optimizer is a description. */
 muonium_status mu_need_state(const muonium_optimizer *optimizer, const char *action);
 
-/* parameters.c: what a parameter, or its gradient, would cover at a place; fails unless
- * it can lie there. No gradient covers nothing. */
-muonium_status mu_data_extent(const mu_parameter *p, const void *data, mu_extent *extent);
-muonium_status mu_grad_extent(const mu_parameter *p, const void *grad, mu_extent *extent);
+/* groups.c: make a group from options, with copies of all that they point to; free it; add it to
+ * an optimizer; and whether an optimizer has it. */
+muonium_status mu_make_group(const muonium_options *given, muonium_group **made);
+void mu_free_group(muonium_group *group); /* NULL is allowed */
+void mu_enter_group(muonium_optimizer *optimizer, muonium_group *group);
+bool mu_owns_group(const muonium_optimizer *optimizer, const muonium_group *group);
+
+/* places.c: fail if the data of a parameter overlaps any gradient or another parameter. Sets the
+ * extents of p, which is not in the sets of the optimizer; mu_add_to_sets adds it. */
+muonium_status mu_check_memory(muonium_optimizer *optimizer, mu_parameter *p);
+void mu_add_to_sets(muonium_optimizer *optimizer, mu_parameter *p);
 
 #endif
