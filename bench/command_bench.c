@@ -220,7 +220,7 @@ static bool bench_products(bench *b, size_t m, size_t n)
     p.result = bench_filled(m, p.ld);
     bool ready = p.with.scratch && p.symmetric && p.other && p.rectangle && p.result;
     if (ready) {
-        p.with.kernel->mirror(p.symmetric, (ptrdiff_t)p.ld_square, 0, m, 0, m);
+        p.with.kernel->rows->mirror(p.symmetric, (ptrdiff_t)p.ld_square, 0, m, 0, m);
         p.square = mu_operand_of(p.with.kernel, p.symmetric, p.ld_square, 1, 0);
         p.x = mu_operand_of(p.with.kernel, p.rectangle, p.ld, 1, 0);
         muonium_shape shape = {1, m, n};

@@ -245,4 +245,10 @@ const mu_cpu *mu_cpu_detect(void); /* cached; never fails */
 /* The value of MUONIUM_CPU as read once per process; NULL if unset or empty. */
 const char *mu_cpu_override(void);
 
+/* The instruction set in use: the CPU's best, or what MUONIUM_CPU says. Fails, with a message, if
+ * that variable or MUONIUM_NUM_THREADS cannot be obeyed. */
+muonium_status mu_cpu_choose(mu_isa *isa);
+const char *mu_cpu_isa_name(mu_isa isa);
+const char *mu_cpu_reason(void); /* of the choice, once made */
+
 #endif

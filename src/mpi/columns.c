@@ -153,8 +153,7 @@ static mu_survey survey(const muonium_mpi_columns *c)
     for (size_t col = 0; col < c->cols; col += across->block, blocks++) {
         size_t cols = c->cols - col < across->block ? c->cols - col : across->block;
         for (size_t row = 0; row < c->rows; row++) {
-            mu_row_stats stats =
-                c->plan->kernel->row_stats(c->values + row * c->cols + col, cols, 1);
+            mu_row_stats stats = c->plan->rows->stats(c->values + row * c->cols + col, cols, 1);
             sums[blocks * c->rows + row] = stats.sum_squares;
             largest = mu_larger(largest, stats.largest);
         }
@@ -202,15 +201,15 @@ muonium_status muonium_mpi_columns_execute(muonium_mpi_columns *c, const muonium
     }
     mu_block from = {in->data, in->dtype, in->row_stride, in->col_stride, c->rows, c->cols};
     mu_block to = {out->data, out->dtype, out->row_stride, out->col_stride, c->rows, c->cols};
-    const mu_kernel *kernel = NULL;
-    status = mu_kernel_choose(MUONIUM_F32, &kernel);
+    const mu_rows *rows = NULL;
+    status = mu_rows_choose(MUONIUM_F32, &rows);
     mu_fenv environment = mu_fenv_enter();
     if (status == MUONIUM_OK) {
-        kernel->load(&from, c->values, c->cols);
+        rows->load(&from, c->values, c->cols);
         status = execute(c, certificate);
     }
     if (status == MUONIUM_OK) {
-        kernel->store(c->values, c->cols, &to);
+        rows->store(c->values, c->cols, &to);
     }
     mu_fenv_leave(environment);
     return status;

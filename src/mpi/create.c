@@ -264,7 +264,7 @@ static muonium_status make_tables(muonium_mpi *d)
 
 static muonium_status prepare(muonium_mpi *d)
 {
-    muonium_status status = mu_kernel_choose(MUONIUM_F32, &d->kernel);
+    muonium_status status = mu_rows_choose(MUONIUM_F32, &d->rows);
     if (status == MUONIUM_OK) {
         status = mu_streams_make(d, true, &d->gradients);
     }

@@ -76,7 +76,7 @@ struct muonium_mpi {
     muonium_mpi_options options;
     muonium_optimizer *description; /* the caller's */
     muonium_mpi_plan *plan;
-    const mu_kernel *kernel;
+    const mu_rows *rows;
 
     /* Our parts: parameter i of `own` is part own_parts[i] of the plan. */
     muonium_optimizer *own; /* NULL if we have none */

@@ -77,7 +77,7 @@ static void add_rank(const muonium_mpi *d, const void *from, muonium_dtype type,
     for (size_t done = 0; done < count;) {
         size_t piece = count - done < MU_PIECE ? count - done : MU_PIECE;
         mu_block row = {(char *)(uintptr_t)from + done * bytes, type, 1, 1, 1, piece};
-        d->kernel->load(&row, first ? sum + done : buffer, piece);
+        d->rows->load(&row, first ? sum + done : buffer, piece);
         for (size_t i = 0; !first && i < piece; i++) {
             sum[done + i] += buffer[i];
         }

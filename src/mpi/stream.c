@@ -162,8 +162,8 @@ static void convert(const muonium_mpi *d, mu_block from, mu_block to)
     }
     for (size_t done = 0, count = from.cols; done < count;) {
         from.cols = to.cols = count - done < MU_PIECE ? count - done : MU_PIECE;
-        d->kernel->load(&from, buffer, from.cols);
-        d->kernel->store(buffer, to.cols, &to);
+        d->rows->load(&from, buffer, from.cols);
+        d->rows->store(buffer, to.cols, &to);
         from.data = (char *)from.data + (ptrdiff_t)(from.cols * from_bytes) * from.col_stride;
         to.data = (char *)to.data + (ptrdiff_t)(to.cols * to_bytes) * to.col_stride;
         done += from.cols;

@@ -254,7 +254,7 @@ static void clip(void *context, size_t index, unsigned worker)
     size_t part = c->d->own_parts[index];
     (void)worker;
     if (c->d->active[c->d->plan->parts[part].piece.parameter]) {
-        c->d->kernel->row_scale(c->d->sums[index], c->d->plan->parts[part].elements, c->factor);
+        c->d->rows->scale(c->d->sums[index], c->d->plan->parts[part].elements, c->factor);
     }
 }
 

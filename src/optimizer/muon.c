@@ -131,7 +131,7 @@ static void gather_rows(void *context, size_t index, unsigned worker)
                 mu_piece_at(p, base, &p->matrices.cols, done, piece_limit(b, tall, done));
             const float *g = mu_load_grad(schedule, p, &piece, g_buffer);
             gather_piece(schedule, p, &piece, &step, b->again, g, d + done);
-            mu_row_stats stats = schedule->kernel->row_stats(d + done, piece.count, 1);
+            mu_row_stats stats = schedule->rows->stats(d + done, piece.count, 1);
             sum += stats.sum_squares;
             if (p->across && !tall) {
                 ((double *)p->across->memory)[number * place.rows + row] = stats.sum_squares;
@@ -224,7 +224,7 @@ static void square_rows(void *context, size_t index, unsigned worker)
     mu_matrix_place place = mu_matrix_at(&member->parameter->matrices, member->index);
     for (size_t row = first; row < first + ROWS_PER_TASK && row < place.rows; row++) {
         const float *o = direction_at(b, i) + row * place.cols;
-        row_stats_at(b, i)[2 * row] = b->schedule->kernel->row_squares(o, place.cols, 1);
+        row_stats_at(b, i)[2 * row] = b->schedule->rows->squares(o, place.cols, 1);
     }
 }
 

@@ -21,10 +21,10 @@
 #include <stdatomic.h>
 
 #include "base/base.h"
-#include "matmul/kernel.h"
-#include "optimizer/elementwise.h"
 #include "optimizer/state_arrays.h"
 #include "orthogonalize/across.h"
+#include "vector/elementwise.h"
+#include "vector/rows.h"
 
 /* ---- options.c ---- */
 

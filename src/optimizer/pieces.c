@@ -62,7 +62,7 @@ const float *mu_load_grad(const mu_schedule *schedule, const mu_parameter *param
         return (const float *)(const void *)piece->grad;
     }
     mu_block from = as_block(piece->grad, parameter->grad_dtype, piece->grad_stride, piece->count);
-    schedule->kernel->load(&from, buffer, piece->count);
+    schedule->rows->load(&from, buffer, piece->count);
     return buffer;
 }
 
@@ -105,7 +105,7 @@ float *mu_load_momentum(const mu_schedule *schedule, const mu_parameter *paramet
         return mu_load_state(piece, parameter->state[MU_STATE_MOMENTUM], buffer);
     }
     mu_block from = half_momentum(parameter, piece);
-    schedule->kernel->load(&from, buffer, piece->count);
+    schedule->rows->load(&from, buffer, piece->count);
     return buffer;
 }
 
@@ -117,7 +117,7 @@ void mu_store_momentum(const mu_schedule *schedule, const mu_parameter *paramete
         return;
     }
     mu_block to = half_momentum(parameter, piece);
-    schedule->kernel->store(values, piece->count, &to);
+    schedule->rows->store(values, piece->count, &to);
 }
 
 float *mu_load_weights(const mu_schedule *schedule, const mu_parameter *parameter,
@@ -131,7 +131,7 @@ float *mu_load_weights(const mu_schedule *schedule, const mu_parameter *paramete
     }
     mu_block from =
         as_block(piece->data, parameter->tensor.dtype, piece->data_stride, piece->count);
-    schedule->kernel->load(&from, buffer, piece->count);
+    schedule->rows->load(&from, buffer, piece->count);
     return buffer;
 }
 
@@ -174,5 +174,5 @@ void mu_store_weights(const mu_schedule *schedule, const mu_parameter *parameter
         return;
     }
     mu_block to = as_block(piece->data, t->dtype, piece->data_stride, piece->count);
-    schedule->kernel->store(values, piece->count, &to);
+    schedule->rows->store(values, piece->count, &to);
 }

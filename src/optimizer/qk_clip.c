@@ -23,7 +23,7 @@ static muonium_status check_rows(const char *role, const mu_parameter *p, size_t
     return MUONIUM_OK;
 }
 
-static void scale_row(const mu_kernel *kernel, mu_parameter *p, size_t row, double factor)
+static void scale_row(const mu_rows *rows, mu_parameter *p, size_t row, double factor)
 {
     float buffer[MU_PIECE];
     const muonium_tensor *t = &p->tensor;
@@ -36,18 +36,18 @@ static void scale_row(const mu_kernel *kernel, mu_parameter *p, size_t row, doub
         float *copy = p->state[MU_STATE_MASTER];
         float *master = p->has_master ? copy + row * t->shape[1] + j : NULL;
         if (!master) {
-            kernel->load(&piece, buffer, cols);
+            rows->load(&piece, buffer, cols);
         }
-        kernel->row_scale(master ? master : buffer, cols, factor);
-        kernel->store(master ? master : buffer, cols, &piece);
+        rows->scale(master ? master : buffer, cols, factor);
+        rows->store(master ? master : buffer, cols, &piece);
     }
 }
 
-static void scale_head(const mu_kernel *kernel, mu_parameter *p, size_t first, size_t rows,
+static void scale_head(const mu_rows *ops, mu_parameter *p, size_t first, size_t rows,
                        double factor)
 {
     for (size_t i = 0; i < rows && factor != 1; i++) {
-        scale_row(kernel, p, first + i, factor);
+        scale_row(ops, p, first + i, factor);
     }
 }
 
@@ -101,7 +101,7 @@ static muonium_status clip(muonium_optimizer *optimizer, const muonium_qk *heads
         return mu_fail(MUONIUM_INVALID, "heads is NULL: pass a muonium_qk");
     }
     mu_parameter *query, *key;
-    const mu_kernel *kernel = NULL;
+    const mu_rows *rows = NULL;
     size_t key_heads = heads->key_heads ? heads->key_heads : heads->heads;
     muonium_status status = mu_parameter_at(optimizer, heads->query, &query);
     if (status == MUONIUM_OK) {
@@ -123,7 +123,7 @@ static muonium_status clip(muonium_optimizer *optimizer, const muonium_qk *heads
         status = check_logits(heads); /* `heads` is known to be valid now */
     }
     if (status == MUONIUM_OK) {
-        status = mu_kernel_choose(MUONIUM_F32, &kernel);
+        status = mu_rows_choose(MUONIUM_F32, &rows);
     }
     if (status != MUONIUM_OK) {
         return status;
@@ -140,11 +140,11 @@ static muonium_status clip(muonium_optimizer *optimizer, const muonium_qk *heads
         for (size_t h = k * shared; h < (k + 1) * shared; h++) {
             double logit = (double)heads->max_logits[h];
             double wanted = logit > heads->threshold ? heads->threshold / logit : 1;
-            scale_head(kernel, query, heads->query_row + h * heads->head_dim, heads->head_dim,
+            scale_head(rows, query, heads->query_row + h * heads->head_dim, heads->head_dim,
                        wanted / key_factor);
             count += wanted < 1;
         }
-        scale_head(kernel, key, heads->key_row + k * heads->head_dim, heads->head_dim, key_factor);
+        scale_head(rows, key, heads->key_row + k * heads->head_dim, heads->head_dim, key_factor);
     }
     mu_fenv_leave(environment);
     if (clipped) {

@@ -43,7 +43,7 @@ typedef struct mu_place {
 } mu_place;
 
 struct mu_schedule {
-    const mu_kernel *kernel;
+    const mu_rows *rows;
     const mu_elementwise *elementwise;
     unsigned workers; /* number of workers that the plans are made for */
     mu_class *classes;

@@ -42,7 +42,7 @@ mu_bad_value mu_examine(const mu_schedule *schedule, const mu_parameter *p, size
             }
             elementwise->momentum(&step, g, m, d, piece.count);
             if (bf16) {
-                schedule->kernel->row_round(m, piece.count, MUONIUM_BF16);
+                schedule->rows->round(m, piece.count, MUONIUM_BF16);
                 elementwise->direction(&step, g, m, d, piece.count);
             }
             *moderate = *moderate &&
@@ -157,7 +157,7 @@ static void begin_master(const mu_schedule *schedule, mu_parameter *p)
         mu_piece piece = mu_piece_at(p, start, &p->all, done, MU_PIECE);
         mu_block from = {piece.data, p->tensor.dtype, piece.data_stride, piece.data_stride,
                          1,          piece.count};
-        schedule->kernel->load(&from, master + piece.state, piece.count);
+        schedule->rows->load(&from, master + piece.state, piece.count);
         done += piece.count;
     }
     p->has_master = true;
