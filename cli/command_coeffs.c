@@ -22,17 +22,18 @@ static const option options[] = {
     [CUSHION] = OPTION_CUSHION,
     [CUBIC] = {.name = "cubic",
                .type = OPTION_FLAG,
-               .help = "optimal cubics instead of quintics: c is 0, and there is no cushion"},
+               .help = "generate optimal cubics instead of quintics: c is 0 and there "
+                       "is no --cushion"},
     [PRESET] = {.name = "preset",
                 .type = OPTION_CHOICE,
                 .placeholder = "NAME",
                 .choice_name = muonium_preset_name,
-                .help = "a published table instead of a generated one"},
+                .help = "print a published table instead of a generated one"},
     [LIST] = {.name = "list", .type = OPTION_FLAG, .help = "list the presets with their rows"},
     [PLOT] = {.name = "plot",
               .type = OPTION_FILE,
               .placeholder = "FILE.svg",
-              .help = "also draw the steps into this file"},
+              .help = "also plot the polynomials to this file"},
     [JSON] = {.name = "json", .type = OPTION_FLAG, .help = "print JSON instead of a table"},
 };
 

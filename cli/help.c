@@ -47,12 +47,8 @@ static void append(char *text, size_t size, const char *more)
 
 void help_sentence(const option *entry, char *text, size_t size)
 {
+    char range[64] = "";
     snprintf(text, size, "%s", entry->help);
-    if (entry->type == OPTION_INTEGER) {
-        char range[64];
-        snprintf(range, sizeof range, ", %d to %d", entry->least, entry->most);
-        append(text, size, range);
-    }
     if (entry->type == OPTION_CHOICE) {
         append(text, size, ": ");
         const char *name;
@@ -61,9 +57,15 @@ void help_sentence(const option *entry, char *text, size_t size)
             append(text, size, name);
         }
     }
-    if (entry->fallback != NULL) {
-        append(text, size, " (default ");
-        append(text, size, entry->fallback);
+    if (entry->type == OPTION_INTEGER) {
+        snprintf(range, sizeof range, "%d to %d%s", entry->least, entry->most,
+                 entry->fallback != NULL ? "; " : "");
+    }
+    if (range[0] != 0 || entry->fallback != NULL) {
+        append(text, size, " (");
+        append(text, size, range);
+        append(text, size, entry->fallback != NULL ? "default " : "");
+        append(text, size, entry->fallback != NULL ? entry->fallback : "");
         append(text, size, ")");
     }
 }
