@@ -1,7 +1,7 @@
 /*
- * load.c: state by name. First the names, shapes and routes of the file are fitted to the
- * optimizer, from its header alone; then the values are read, with a checksum on the way;
- * then the optimizer takes them over.
+ * load.c: loads state by name. First the header is matched with the optimizer by names, shapes
+ * and routes. Then the values are read and their checksums verified. Then the optimizer takes
+ * them over.
  */
 #include "checkpoint/incoming.h"
 
@@ -12,9 +12,9 @@
 
 /* ---- lists for messages and reports ---- */
 
-enum { LISTED = 3 }; /* differences that a message tells */
+enum { LISTED = 3 }; /* items that a message names */
 
-/* The first few of many. */
+/* The first LISTED of `count` items. */
 typedef struct listing {
     char text[640];
     size_t used;
@@ -38,7 +38,7 @@ MU_PRINTF(2, 3) static void list(listing *to, const char *format, ...)
     to->used += wrote < room ? wrote : room - 1;
 }
 
-/* ", and 5 more" where that is so. */
+/* ", and 5 more", or nothing. */
 typedef struct more {
     char text[40];
 } more;
@@ -56,10 +56,10 @@ static void copy_listing(const listing *from, char text[256])
 {
     more rest = more_of(from);
     snprintf(text, 256, "%.200s%s", from->text, rest.text);
-    mu_clean(text); /* of a character that was cut, too */
+    mu_clean(text); /* the cut may have split a character */
 }
 
-/* ---- fitting ---- */
+/* ---- matching ---- */
 
 typedef struct loading {
     mu_incoming incoming;
@@ -92,7 +92,7 @@ static void miss(loading *l, const mu_parameter *p, const mu_state_array *array)
     list(&l->missing, "%s of %s", array->spec->name, name.text);
 }
 
-/* Whether an entry has the shape and a type that can become the array. */
+/* Whether shape and type of an entry suit the array; if not, lists why. */
 static bool fits(loading *l, const mu_state_array *array, const muonium_entry *entry,
                  muonium_dtype *dtype)
 {
@@ -121,7 +121,7 @@ static muonium_status take_array(loading *l, size_t parameter, const mu_state_ar
     muonium_dtype dtype;
     l->taken[entry - muonium_reader_entry(l->reader, 0)] = true;
     if (!fits(l, array, entry, &dtype)) {
-        return MUONIUM_OK; /* goes on, to list all misfits */
+        return MUONIUM_OK; /* continue, to list all misfits */
     }
     mu_incoming_array *added = mu_incoming_add(&l->incoming, parameter, array, dtype,
                                                array->spec->scaled_with_form ? factor : 1);
@@ -130,7 +130,7 @@ static muonium_status take_array(loading *l, size_t parameter, const mu_state_ar
     return mu_read_checksum(l->reader, entry, &l->scratch, &added->crc);
 }
 
-/* The factor on the momentum that this record of the file implies. */
+/* The factor between the momentum conventions of a record and of the parameter. */
 static muonium_status factor_of(const loading *l, const mu_parameter *p, const mu_record *record,
                                 double *factor)
 {
@@ -151,7 +151,7 @@ static muonium_status take_parameter(loading *l, size_t index, const mu_record *
     muonium_status status = MUONIUM_OK;
     bool complete = true;
     double factor = 1;
-    /* Before its first step a parameter has no master copy to lose. */
+    /* A parameter that was never stepped has no master copy in the file. */
     bool no_master = record->steps == 0 || record->master_later, restart = false;
     for (size_t k = 0; status == MUONIUM_OK && k < count; k++) {
         const mu_state_spec *spec = arrays[k].spec;
@@ -203,7 +203,7 @@ static muonium_status fit_parameter(loading *l, size_t index)
     return take_parameter(l, index, &record, arrays, count);
 }
 
-/* What the lists come to. */
+/* Fail if the lists say that the file does not fit. */
 static muonium_status judge(loading *l)
 {
     for (size_t i = 0; i < muonium_reader_count(l->reader); i++) {
@@ -237,7 +237,7 @@ static muonium_status judge(loading *l)
     return MUONIUM_OK;
 }
 
-/* ---- telling what options have changed ---- */
+/* ---- logging changed options ---- */
 
 typedef struct comparison {
     const muonium_optimizer *optimizer;
@@ -264,7 +264,7 @@ static void log_difference(void *context, const char *key, const char *saved, si
     mu_log(c->optimizer, line);
 }
 
-/* How the options of a group differ from those that one of its parameters was saved under. */
+/* Log how the options of a group differ from those that its parameter p was saved with. */
 static muonium_status log_group(loading *l, const mu_parameter *p, mu_text *current)
 {
     comparison c = {l->incoming.optimizer, p->name};
@@ -282,7 +282,7 @@ static muonium_status log_group(loading *l, const mu_parameter *p, mu_text *curr
     return status;
 }
 
-/* One comparison per group, by its first parameter that the file has. */
+/* One comparison per group, with its first parameter that the file has. */
 static muonium_status log_changes(loading *l)
 {
     const muonium_optimizer *optimizer = l->incoming.optimizer;

@@ -1,7 +1,6 @@
 /*
- * columns.c: orthogonalising a matrix that lives split by columns, as tensor-parallel weights
- * do, without bringing it together. The same sums over columns as in a step (across.c), on an
- * object of its own.
+ * columns.c: orthogonalises a matrix that is distributed by columns, as tensor-parallel weights
+ * are, without gathering it. Sums over columns are those of across.c.
  */
 #include "mpi/distributed.h"
 
@@ -14,9 +13,9 @@
 static const char what[] = "orthogonalising shared columns";
 
 struct muonium_mpi_columns {
-    muonium_mpi d; /* communicators and waits alone */
+    muonium_mpi d; /* only its communicators and waits are used */
     muonium_plan *plan;
-    size_t rows, cols; /* here */
+    size_t rows, cols; /* on this rank */
     size_t all;        /* columns of all ranks */
     mu_sharing sharing;
     void *workspace;
@@ -26,7 +25,7 @@ struct muonium_mpi_columns {
 
 /* ---- making ---- */
 
-/* Columns before ours, and of all. */
+/* Count the columns of the ranks before this one, and of all ranks. */
 static muonium_status count_columns(muonium_mpi_columns *c, size_t *before)
 {
     muonium_mpi *d = &c->d;
@@ -133,7 +132,7 @@ muonium_status muonium_mpi_columns_create(MPI_Comm comm, size_t rows, size_t col
 void muonium_mpi_columns_destroy(muonium_mpi_columns *c)
 {
     if (!c || c->d.broken) {
-        return; /* MPI may still write to it */
+        return; /* MPI may still write to the memory */
     }
     mu_sharing_free(&c->sharing);
     muonium_plan_destroy(c->plan);

@@ -1,6 +1,6 @@
 /*
- * report.c: what every parameter gets, and what has been done. Needs no step: plans are
- * made for the asking and thrown away.
+ * report.c: reports on parameters, and counters. A report needs no step: it makes the plans
+ * that it describes, and destroys them.
  */
 #include <math.h>
 #include <string.h>
@@ -17,8 +17,8 @@ static size_t state_bytes(const mu_parameter *p)
     return bytes;
 }
 
-/* Flops of all matrices of a parameter. Blocks of rows may differ in shape, and repeat
- * for every index of the batch. */
+/* Form and flops of the matrices of a parameter. Blocks of rows may differ in shape; they
+ * repeat for every index of the batch. */
 static muonium_status describe_matrices(const mu_parameter *p, muonium_parameter_report *report)
 {
     const muonium_plan_options *options = &p->group->options.plan;

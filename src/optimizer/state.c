@@ -1,6 +1,6 @@
 /*
- * state.c: what the optimizer remembers of a parameter, for callers that keep it
- * elsewhere, in a checkpoint of their own or in another process.
+ * state.c: the state of a parameter in memory, for callers that keep it themselves, in a
+ * checkpoint of their own or in another process.
  */
 #include <string.h>
 
