@@ -304,24 +304,24 @@ static double deviation_of_quintics(const muonium_plan *plan)
     return worst;
 }
 
-muonium_status muonium_plan_describe(const muonium_plan *plan, muonium_plan_info *info)
+muonium_status muonium_plan_describe_sized(const muonium_plan *plan, muonium_plan_info *info,
+                                           size_t size)
 {
     if (!plan || !info) {
         return mu_fail(MUONIUM_INVALID, "%s is NULL: pass a plan and a muonium_plan_info",
                        plan ? "info" : "plan");
     }
-    memset(info, 0, sizeof *info);
-    info->form = plan->form->id;
-    info->steps = plan->options.steps;
-    for (int t = 0; t < info->steps; t++) {
-        memcpy(info->table[t], plan->table[t], sizeof info->table[t]);
+    muonium_plan_info made = {.form = plan->form->id, .steps = plan->options.steps};
+    for (int t = 0; t < made.steps; t++) {
+        memcpy(made.table[t], plan->table[t], sizeof made.table[t]);
         if (plan->form->restarts && plan->restart[t]) {
-            info->restart[info->restarts++] = t;
+            made.restart[made.restarts++] = t;
         }
     }
-    info->direct_set = plan->direct ? plan->direct->name : NULL;
-    info->band = plan->direct ? plan->direct->deviation : deviation_of_quintics(plan);
-    info->flops = plan->form->flops(plan);
-    info->workspace = plan->workspace_bytes;
+    made.direct_set = plan->direct ? plan->direct->name : NULL;
+    made.band = plan->direct ? plan->direct->deviation : deviation_of_quintics(plan);
+    made.flops = plan->form->flops(plan);
+    made.workspace = plan->workspace_bytes;
+    mu_sized_write(info, size, &made, sizeof made);
     return MUONIUM_OK;
 }
