@@ -90,6 +90,9 @@ const char *mu_other_polynomial(const muonium_plan_options *options);
 
 /* ---- placement.c: where X is, and where the next X goes ---- */
 
+/* Whether X may stay in dense matrices of this type while the plan runs. */
+bool mu_x_may_stay(const muonium_plan *plan, muonium_dtype dtype);
+
 /* Bytes of the workspace for X; false if they overflow. A plan that works in place needs none. */
 bool mu_x_bytes(const muonium_plan *plan, size_t *bytes);
 
