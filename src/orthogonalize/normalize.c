@@ -309,7 +309,7 @@ void mu_normalize(mu_iteration *it, const mu_survey *survey)
     size_t bytes = plan->m * plan->n * muonium_dtype_size(plan->kernel->type);
     bool settled = plan->form == &mu_form_direct || !mu_may_stray(it, 0);
     bool converted = it->x.dtype != plan->kernel->type && it->x.col_stride == 1 && settled &&
-                     bytes <= plan->kernel->strip_bytes;
+                     bytes <= plan->kernel->b_pass_bytes;
     if (plan->half || converted) {
         take(it, it->x.scale, NULL);
     }
