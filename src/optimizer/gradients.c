@@ -1,12 +1,12 @@
 /*
- * gradients.c: the norm of all gradients, clipping and zeroing. Sums are formed in
- * pieces of one parameter and then in order, so threads do not change them.
+ * gradients.c: the norm of all gradients, clipping and zeroing. Sums are formed piece by piece
+ * in order, so that they do not depend on the number of threads.
  */
 #include <math.h>
 
 #include "optimizer/optimizer.h"
 
-/* Call `visit` on every gradient, in pieces that are evenly spaced. */
+/* Calls `visit` on all gradients, in pieces with one stride. */
 typedef void visitor(void *context, const mu_rows *rows, const mu_block *piece);
 
 static void visit_gradients(const muonium_optimizer *optimizer, bool adam_only, const mu_rows *rows,
@@ -33,8 +33,8 @@ static void visit_gradients(const muonium_optimizer *optimizer, bool adam_only, 
     }
 }
 
-/* Fail, naming the gradient, if one that would be written has elements that share memory:
- * each would be written several times, and may not be the caller's to write. */
+/* Fail, naming the gradient, if elements of a gradient that would be written share memory, as in
+ * a broadcast array: each would be written several times. */
 static muonium_status check_writable(const muonium_optimizer *optimizer, bool adam_only)
 {
     for (size_t i = 0; optimizer && i < optimizer->count; i++) {
@@ -52,7 +52,7 @@ static muonium_status check_writable(const muonium_optimizer *optimizer, bool ad
     return MUONIUM_OK;
 }
 
-/* f32 squares overflow no double, so a plain sum is safe. */
+/* A sum of f32 squares cannot overflow a double. */
 static void add_squares(void *context, const mu_rows *rows, const mu_block *piece)
 {
     float buffer[MU_PIECE];

@@ -1,7 +1,6 @@
 /*
- * pieces.c: short runs of a parameter, its gradient and its state, as consecutive f32
- * whatever their types and strides. Where they are that already, they are used in
- * place.
+ * pieces.c: short runs of a parameter, its gradient and its state as consecutive f32,
+ * whatever their types and strides. Arrays that are consecutive f32 are used in place.
  */
 #include <float.h>
 #include <math.h>
@@ -90,7 +89,7 @@ void mu_store_state(const mu_piece *piece, float *state, const float *values)
     }
 }
 
-/* Momentum of a half type as what the kernel converts. */
+/* The bf16 momentum of a piece as a block to convert. */
 static mu_block half_momentum(const mu_parameter *parameter, const mu_piece *piece)
 {
     muonium_dtype dtype = parameter->group->options.state_dtype;
@@ -136,8 +135,8 @@ float *mu_load_weights(const mu_schedule *schedule, const mu_parameter *paramete
     return buffer;
 }
 
-/* Every element of every step of every parameter gets random bits of its own. Elements
- * of a piece need not be neighbours in the state, so each is rounded by its number. */
+/* Each element of each step of each parameter gets its own random bits, numbered by its index
+ * in the state. Elements of a piece with a stride are rounded one by one. */
 static void store_stochastic(const mu_schedule *schedule, const mu_parameter *parameter,
                              const mu_piece *piece, const float *values)
 {

@@ -1,13 +1,12 @@
 /*
- * qk_clip.c: MuonClip's bound on attention logits. Run after a step: the rows of a head
- * whose largest logit S exceeds the threshold are scaled so that S becomes it.
+ * qk_clip.c: MuonClip's bound on attention logits. It runs after a step. If the largest logit
+ * of a head exceeds the threshold, the rows of the head are scaled down to it.
  */
 #include <math.h>
 
 #include "optimizer/optimizer.h"
 
-/* Fail unless `heads` times `head_dim` rows from `first` on are rows of a two-dimensional
- * parameter. */
+/* Fail unless a two-dimensional parameter has heads * head_dim rows from row `first` on. */
 static muonium_status check_rows(const char *role, const mu_parameter *p, size_t first,
                                  size_t heads, size_t head_dim)
 {
@@ -72,7 +71,7 @@ static muonium_status check_numbers(const muonium_qk *qk, size_t key_heads)
     return MUONIUM_OK;
 }
 
-/* Rows of queries and keys that are known to exist. */
+/* Fail if rows of queries and keys overlap. Both exist. */
 static muonium_status check_apart(const muonium_qk *qk, size_t key_heads, const char *name)
 {
     size_t query_end = qk->query_row + qk->heads * qk->head_dim;
@@ -121,7 +120,7 @@ static muonium_status clip(muonium_optimizer *optimizer, const muonium_qk *heads
         status = check_apart(heads, key_heads, query->name);
     }
     if (status == MUONIUM_OK) {
-        status = check_logits(heads); /* after the rows: that many there must be */
+        status = check_logits(heads); /* `heads` is known to be valid now */
     }
     if (status == MUONIUM_OK) {
         status = mu_rows_choose(MUONIUM_F32, &rows);
@@ -154,9 +153,19 @@ static muonium_status clip(muonium_optimizer *optimizer, const muonium_qk *heads
     return MUONIUM_OK;
 }
 
-muonium_status muonium_qk_clip(muonium_optimizer *optimizer, const muonium_qk *heads,
-                               size_t *clipped)
+muonium_status muonium_qk_clip_sized(muonium_optimizer *optimizer, const muonium_qk *heads,
+                                     size_t size, size_t *clipped)
 {
-    muonium_status status = mu_enter(optimizer, __func__);
-    return status == MUONIUM_OK ? mu_leave(optimizer, clip(optimizer, heads, clipped)) : status;
+    muonium_qk read;
+    muonium_status status = mu_enter(optimizer, "muonium_qk_clip");
+    if (status != MUONIUM_OK) {
+        return status;
+    }
+    if (heads) {
+        status = mu_sized_read("heads", heads, size, &read, sizeof read);
+    }
+    if (status == MUONIUM_OK) {
+        status = clip(optimizer, heads ? &read : NULL, clipped);
+    }
+    return mu_leave(optimizer, status);
 }
