@@ -7,9 +7,9 @@
 
 #include "muonium.h"
 
-/* Results must not depend on whether a compiler fuses multiplications and additions: kernels ask for
- * that explicitly. CMake passes the same as flags (cmake/MuoniumFlags.cmake says why); this is for
- * builds without them. With -std=c11 gcc does not fuse anyway. */
+/* Results must not depend on whether a compiler fuses multiplications and additions: kernels ask
+ * for that explicitly. CMake passes the same as flags (cmake/MuoniumFlags.cmake says why); this is
+ * for builds without them. With -std=c11 gcc does not fuse anyway. */
 #if defined(__clang__)
 #pragma STDC FP_CONTRACT OFF
 #elif defined(__GNUC__) && !defined(__STRICT_ANSI__)
@@ -246,7 +246,7 @@ MU_SHARED void mu_fenv_leave(mu_fenv environment);
 
 /* ---- cpu.c: what the processor can do ---- */
 
-/* Whether the compiler knows AVX512-BF16. Products of f32 stand in for it, with the same results. */
+/* Whether the compiler knows AVX512-BF16. Products of f32 replace it, with the same results. */
 #if defined(__x86_64__) && defined(__clang__)
 #if __clang_major__ >= 9
 #define MU_HAVE_AVX512_BF16

@@ -23,8 +23,8 @@
 #include "matmul/kernels/kernels.def"
 #undef KERNEL
 
-/* The objects of a line KERNEL(name_, ...), from the functions of kernel_template.h. `rows_` are the
- * row operations of the same type and instruction set. */
+/* The objects of a line KERNEL(name_, ...), from the functions of kernel_template.h. `rows_` are
+ * the row operations of the same type and instruction set. */
 #define MU_KERNEL(name_, rows_)                                                                    \
     _Static_assert((int)name_##_mr == MR && (int)name_##_nr == NV * VL &&                          \
                        (int)name_##_grain == (int)NAME(grain),                                     \
