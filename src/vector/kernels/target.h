@@ -1,8 +1,8 @@
 /*
  * target.h: compile what follows for an instruction set, whatever the compiler's flags are. A
- * kernel file defines TARGET_AVX2, TARGET_AVX512 or TARGET_AVX512_BF16, includes this before any other
- * header of the library, and ends with target_end.h. The dispatcher calls its functions only where
- * the CPU has the instructions. No include guard, on purpose.
+ * kernel file defines TARGET_AVX2, TARGET_AVX512 or TARGET_AVX512_BF16, includes this before any
+ * other header of the library, and ends with target_end.h. The dispatcher calls its functions only
+ * where the CPU has the instructions. No include guard, on purpose.
  *
  * Headers of the system come first: their functions are then compiled as everywhere else.
  */
