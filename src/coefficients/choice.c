@@ -39,16 +39,14 @@ static muonium_status check_rows(const double (*rows)[3], size_t count)
 static muonium_status check_normalization(const char *coefficients,
                                           muonium_normalization normalization)
 {
-    static const char *const names[] = {"frobenius", "schatten", "aol", "spectral", "none"};
     if (strcmp(coefficients, "aol") != 0 || normalization == MUONIUM_NORM_AOL) {
         return MUONIUM_OK;
     }
-    const size_t index = (size_t)normalization;
-    const char *name = index < sizeof names / sizeof names[0] ? names[index] : "unknown";
+    const char *name = muonium_enum_name("muonium_normalization", (int)normalization);
     return mu_fail(MUONIUM_INVALID,
                    "coefficients \"aol\" with normalization %s (%d): they fit normalization aol "
                    "(%d) alone; change one of the two",
-                   name, (int)normalization, (int)MUONIUM_NORM_AOL);
+                   name ? name : "unknown", (int)normalization, (int)MUONIUM_NORM_AOL);
 }
 
 muonium_status mu_choose_coefficients(const muonium_plan_options *options, double (*table)[3])
@@ -68,12 +66,6 @@ muonium_status mu_choose_coefficients(const muonium_plan_options *options, doubl
             return MUONIUM_INVALID;
         }
         return muonium_coefficients(options->coefficients, options->steps, table);
-    }
-    if (options->generated_rows < 0 || options->generated_rows > MUONIUM_MAX_STEPS) {
-        return mu_fail(MUONIUM_INVALID,
-                       "generated_rows is %d: use 0 for a table of as many rows as steps, or 1 to "
-                       "%d",
-                       options->generated_rows, MUONIUM_MAX_STEPS);
     }
     double generated[MUONIUM_MAX_STEPS][3];
     int rows = options->generated_rows > 0 ? options->generated_rows : options->steps;
