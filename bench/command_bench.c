@@ -35,13 +35,13 @@ static const option options[] = {
                  .placeholder = "N",
                  .least = 1,
                  .most = 1024,
-                 .help = "threads to use, by the CBLAS library too; without it, as many as the "
-                         "library would"},
+                 .help = "number of threads, for the CBLAS library too; by default as "
+                         "many as the library would use"},
     [SHAPES] = {.name = "shapes",
                 .type = OPTION_TEXT,
                 .placeholder = "LIST",
-                .help = "orthogonalise just these, as 768x3072,24x128x512 (batch first), and "
-                        "measure the products at their sizes; without it, a standard list"},
+                .help = "measure only these shapes, such as 768x3072,24x128x512 (batch "
+                        "first): their orthogonalisations and products of their sizes"},
     [SECONDS] = {.name = "seconds",
                  .type = OPTION_NUMBER,
                  .placeholder = "S",
@@ -49,34 +49,34 @@ static const option options[] = {
                  .help = "time to spend on each figure; the best run counts"},
     [QUICK] = {.name = "quick",
                .type = OPTION_FLAG,
-               .help = "shorter measurements of fewer and smaller shapes: some ten seconds"},
-    [PRODUCTS] = {.name = "products", .type = OPTION_FLAG, .help = "measure the products alone"},
-    [FORMS] = {.name = "forms",
-               .type = OPTION_FLAG,
-               .help = "orthogonalise in every form too, and compare"},
+               .help = "measure fewer and smaller shapes, in about ten seconds"},
+    [PRODUCTS] = {.name = "products", .type = OPTION_FLAG, .help = "measure only the products"},
+    [FORMS] = {.name = "forms", .type = OPTION_FLAG, .help = "also orthogonalise in every form"},
     [GPT2] = {.name = "gpt2",
               .type = OPTION_FLAG,
-              .help = "also take whole steps of GPT-2 124M (1.7 GB, some 20 seconds)"},
+              .help = "also take whole optimizer steps of GPT-2 124M (1.7 GB, about "
+                      "20 seconds)"},
     [TILES] = {.name = "tiles",
                .type = OPTION_FLAG,
-               .help = "instead of all this, the innermost part of products alone, as rows x "
-                       "(terms of the sum x columns), packed and where matrices lie"},
+               .help = "measure only the micro-kernel, by rows x (k x columns), with "
+                       "packed and with unpacked operands"},
     [CHECKPOINT] = {.name = "checkpoint",
                     .type = OPTION_FLAG,
-                    .help = "instead of all this, save and load a state, beside plain write and "
-                            "read of the same bytes"},
+                    .help = "measure only saving and loading of a state, against plain "
+                            "write and read of the same bytes"},
     [DIRECTORY] = {.name = "directory",
                    .type = OPTION_FILE,
                    .placeholder = "DIR",
                    .fallback = ".",
-                   .help = "where --checkpoint does so, with room for the state twice"},
+                   .help = "directory for --checkpoint, with room for two states"},
     [MEGABYTES] = {.name = "megabytes",
                    .type = OPTION_INTEGER,
                    .placeholder = "N",
                    .fallback = "500",
                    .least = 1,
                    .most = 100000,
-                   .help = "the state of --checkpoint; four times as much memory is used"},
+                   .help = "size of the state of --checkpoint; needs four times as much "
+                           "memory"},
 };
 
 static const muonium_shape standard_shapes[] = {
@@ -220,7 +220,7 @@ static bool bench_products(bench *b, size_t m, size_t n)
     p.result = bench_filled(m, p.ld);
     bool ready = p.with.scratch && p.symmetric && p.other && p.rectangle && p.result;
     if (ready) {
-        p.with.kernel->mirror(p.symmetric, (ptrdiff_t)p.ld_square, 0, m, 0, m);
+        p.with.kernel->rows->mirror(p.symmetric, (ptrdiff_t)p.ld_square, 0, m, 0, m);
         p.square = mu_operand_of(p.with.kernel, p.symmetric, p.ld_square, 1, 0);
         p.x = mu_operand_of(p.with.kernel, p.rectangle, p.ld, 1, 0);
         muonium_shape shape = {1, m, n};

@@ -47,12 +47,8 @@ static void append(char *text, size_t size, const char *more)
 
 void help_sentence(const option *entry, char *text, size_t size)
 {
+    char range[64] = "";
     snprintf(text, size, "%s", entry->help);
-    if (entry->type == OPTION_INTEGER) {
-        char range[64];
-        snprintf(range, sizeof range, ", %d to %d", entry->least, entry->most);
-        append(text, size, range);
-    }
     if (entry->type == OPTION_CHOICE) {
         append(text, size, ": ");
         const char *name;
@@ -61,9 +57,15 @@ void help_sentence(const option *entry, char *text, size_t size)
             append(text, size, name);
         }
     }
-    if (entry->fallback != NULL) {
-        append(text, size, " (default ");
-        append(text, size, entry->fallback);
+    if (entry->type == OPTION_INTEGER) {
+        snprintf(range, sizeof range, "%d to %d%s", entry->least, entry->most,
+                 entry->fallback != NULL ? "; " : "");
+    }
+    if (range[0] != 0 || entry->fallback != NULL) {
+        append(text, size, " (");
+        append(text, size, range);
+        append(text, size, entry->fallback != NULL ? "default " : "");
+        append(text, size, entry->fallback != NULL ? entry->fallback : "");
         append(text, size, ")");
     }
 }
@@ -111,7 +113,7 @@ void help_overview(FILE *out)
     for (size_t i = 0; commands[i] != NULL; i++) {
         fprintf(out, "  %-16s%s\n", commands[i]->name, commands[i]->summary);
     }
-    fputs("\n'muonium COMMAND --help' tells all about one command, with an example.\n"
+    fputs("\n'muonium COMMAND --help' explains one command, with an example.\n"
           "'muonium --version' prints the version.\n"
           "Exit codes: 0 done, 1 failed, 2 wrong command line.\n",
           out);

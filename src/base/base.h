@@ -127,6 +127,17 @@ void mu_format_number(double value, char text[MU_NUMBER_BYTES]);
 /* Read a whole text as a number; false if it is none. */
 bool mu_parse_number(const char *text, size_t length, double *value);
 
+/* ---- sized.c: structs of which the caller has `size` bytes and this library knows `known` ---- */
+
+/* Copy what was filled to the caller's struct, and zero what the caller knows more. Both
+ * structs start with struct_size, which is set to the number of bytes copied. */
+MU_SHARED void mu_sized_write(void *out, size_t size, const void *filled, size_t known);
+
+/* Copy the caller's struct, and zero what the caller does not know. Fails, naming the type, if
+ * a field that only the caller knows is not 0. */
+muonium_status mu_sized_read(const char *type, const void *given, size_t size, void *read,
+                             size_t known);
+
 /* ---- size: sums and products of sizes that report overflow ---- */
 
 /* *out = a * b (a + b); false if it does not fit, and *out is then undefined. */
@@ -254,5 +265,11 @@ const mu_cpu *mu_cpu_detect(void); /* cached; never fails */
 
 /* The value of MUONIUM_CPU as read once per process; NULL if unset or empty. */
 const char *mu_cpu_override(void);
+
+/* The instruction set in use: the CPU's best, or what MUONIUM_CPU says. Fails, with a message, if
+ * that variable or MUONIUM_NUM_THREADS cannot be obeyed. */
+muonium_status mu_cpu_choose(mu_isa *isa);
+const char *mu_cpu_isa_name(mu_isa isa);
+const char *mu_cpu_reason(void); /* of the choice, once made */
 
 #endif

@@ -10,6 +10,7 @@
 
 #include <pthread.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -193,4 +194,72 @@ const char *mu_cpu_override(void)
 {
     pthread_once(&override_once, read_override);
     return override_value[0] != '\0' ? override_value : NULL;
+}
+
+/* ---- the choice ---- */
+
+static const char *const isa_names[] = {"portable", "avx2", "avx512", "avx512_bf16"};
+
+/* Made once. `problem` is the message of a MUONIUM_CPU that cannot be obeyed; then nothing is in
+ * use. */
+static struct {
+    mu_isa isa;
+    char reason[96];
+    char problem[256];
+} choice;
+
+static pthread_once_t choice_made = PTHREAD_ONCE_INIT;
+
+static void choose(void)
+{
+#if defined(MUONIUM_WITH_BLAS)
+    const bool has_blas = true;
+#else
+    const bool has_blas = false;
+#endif
+    mu_isa best = mu_cpu_detect()->best;
+    const char *wanted = mu_cpu_override();
+    choice.isa = best;
+    if (!wanted) {
+        snprintf(choice.reason, sizeof choice.reason, "the best that this CPU has");
+        return;
+    }
+    snprintf(choice.reason, sizeof choice.reason, "MUONIUM_CPU=%.64s", wanted);
+    bool blas = strcmp(wanted, "blas") == 0, known = blas && has_blas;
+    for (size_t i = 0; i < sizeof isa_names / sizeof isa_names[0]; i++) {
+        if (strcmp(wanted, isa_names[i]) == 0) {
+            choice.isa = (mu_isa)i;
+            known = true;
+        }
+    }
+    if (!known) {
+        snprintf(choice.problem, sizeof choice.problem,
+                 "MUONIUM_CPU is \"%.64s\": use portable, avx2, avx512, avx512_bf16%s, or unset it",
+                 wanted, blas ? " (this build has no blas)" : "");
+    } else if (choice.isa > best) {
+        snprintf(choice.problem, sizeof choice.problem,
+                 "MUONIUM_CPU is \"%s\", but this CPU and build offer only %s: choose that or "
+                 "less, or unset it",
+                 wanted, isa_names[best]);
+    }
+}
+
+muonium_status mu_cpu_choose(mu_isa *isa)
+{
+    pthread_once(&choice_made, choose);
+    if (choice.problem[0]) {
+        return mu_fail(MUONIUM_INVALID, "%s", choice.problem);
+    }
+    *isa = choice.isa;
+    return mu_pool_check(); /* here, because every caller that computes asks */
+}
+
+const char *mu_cpu_isa_name(mu_isa isa)
+{
+    return isa_names[isa];
+}
+
+const char *mu_cpu_reason(void)
+{
+    return choice.reason;
 }

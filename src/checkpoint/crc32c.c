@@ -1,8 +1,8 @@
 /*
  * crc32c.c: CRC-32C by tables, eight bytes at a time, and by the SSE4.2
- * instruction. That instruction takes three cycles but one can start every
- * cycle, so three streams of one block run side by side and are joined by
- * moving a checksum past a stream of zeros, which is linear: four lookups.
+ * instruction. That instruction has a latency of three cycles and a throughput
+ * of one, so three streams of a block run in parallel. They are joined by
+ * advancing a checksum past a stream of zeros, which is linear: four lookups.
  *
  * Below, a "register" is the checksum without its inversions.
  */
@@ -12,7 +12,7 @@
 #include <string.h>
 
 #define POLYNOMIAL 0x82f63b78u
-#define STREAM 1024u /* bytes per stream: long beside the joining, short beside most data */
+#define STREAM 1024u /* bytes per stream: much work per join, and shorter than most data */
 
 /* slices[k][b]: the register after byte b and k zero bytes, from 0.
  * past_stream[k][b]: the register b << 8k after STREAM zero bytes. */

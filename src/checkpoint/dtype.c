@@ -45,7 +45,7 @@ bool mu_tensor_bytes(unsigned bits, size_t ndim, const uint64_t *shape, uint64_t
             return false;
         }
     }
-    /* By eights, since the number of bits need not fit where that of bytes does. */
+    /* In units of eight elements: the number of bits may overflow where bytes do not. */
     size_t total;
     size_t rest = elements % 8 * bits;
     if (!mu_mul(elements / 8, bits, &total) || !mu_add(total, rest / 8, &total)) {

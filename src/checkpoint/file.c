@@ -1,5 +1,5 @@
 /*
- * file.c: reading by position, and replacing a file as a whole: write a
+ * file.c: reads files by position, and replaces files atomically: write a
  * temporary file in the same directory, sync it, rename it over the target,
  * sync the directory. A crash at any instant leaves the old file or the new.
  */
@@ -15,8 +15,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* An interrupted call is repeated, but not for ever: a signal that arrives
- * faster than a call can finish must not become a hang. */
+/* Most repetitions of an interrupted call. Signals that arrive faster than a
+ * call can finish must not cause a hang. */
 #define INTERRUPTIONS 1000
 
 #define LARGEST_PIECE ((size_t)1 << 30) /* systems limit one call to about 2^31 bytes */
@@ -152,7 +152,7 @@ static muonium_status fail_irregular(const char *path, mode_t mode)
 
 muonium_status mu_file_open(const char *path, int *file, uint64_t *size)
 {
-    /* Non-blocking, lest a named pipe without a writer hang the open. */
+    /* Non-blocking: to open a named pipe without a writer would hang. */
     int opened = open_file(AT_FDCWD, path, O_RDONLY | O_NONBLOCK, 0);
     if (opened < 0) {
         return fail_path("open", path);
@@ -278,9 +278,9 @@ static muonium_status open_directory(mu_atomic_file *atomic)
     return status;
 }
 
-/* Give the temporary the permissions of the file that it replaces, but for those that
- * belong to its owner: bits that lend an identity (setuid, setgid) would lend ours, and what
- * its group may do, another group may only if everyone may. */
+/* Give the temporary the permissions of the file that it replaces, except those that depend on
+ * the owner. setuid and setgid would grant the rights of another owner. If the group changes,
+ * it gets only the rights that everyone has. */
 static int copy_permissions(int file, const struct stat *old)
 {
     struct stat own;
@@ -294,9 +294,8 @@ static int copy_permissions(int file, const struct stat *old)
     return change_mode(file, mode);
 }
 
-/* Create the temporary with a name that no other writer uses; O_EXCL refuses whatever has
- * it, a link included. A file that replaces another stays private until it has that one's
- * permissions. */
+/* Create the temporary under a name that no other writer uses. O_EXCL fails if the name exists,
+ * even as a link. A file that replaces another stays private until its permissions are set. */
 static muonium_status open_temporary(mu_atomic_file *atomic)
 {
     struct stat old;
@@ -317,7 +316,7 @@ static muonium_status open_temporary(mu_atomic_file *atomic)
         }
     }
     if (atomic->file < 0) {
-        atomic->temporary[0] = '\0'; /* what has that name is not ours to remove */
+        atomic->temporary[0] = '\0'; /* the file of that name is not ours to remove */
         return fail_path("create a temporary file beside", atomic->path);
     }
     if (exists && copy_permissions(atomic->file, &old) < 0) {
@@ -350,8 +349,7 @@ muonium_status mu_atomic_open(mu_atomic_file *atomic, const char *path)
     return status;
 }
 
-/* Have the disk work while more is to come, rather than when all of it must be there.
- * Errors are for the sync to find, which asks after them. */
+/* Start writing to the disk early, so that the final sync is short. The sync reports errors. */
 static void start_writing(mu_atomic_file *atomic)
 {
     enum { WORTH_STARTING = 8 << 20 };
@@ -375,7 +373,7 @@ muonium_status mu_atomic_write(mu_atomic_file *atomic, const void *data, size_t 
             continue;
         }
         if (put <= 0) {
-            errno = put == 0 ? ENOSPC : errno; /* no progress and no reason given */
+            errno = put == 0 ? ENOSPC : errno; /* no progress without an error code */
             return fail_path("write", atomic->path);
         }
         from += put;
@@ -396,7 +394,7 @@ static void release(mu_atomic_file *atomic)
     *atomic = (mu_atomic_file){.directory = -1, .file = -1};
 }
 
-/* Bring the data to the disk and close. On failure ends the use of *atomic. */
+/* Sync the data and close the file. On failure *atomic is released. */
 static muonium_status sync_data(mu_atomic_file *atomic)
 {
     const char *action = NULL;
@@ -417,8 +415,8 @@ static muonium_status sync_data(mu_atomic_file *atomic)
     return MUONIUM_OK;
 }
 
-/* Some file systems cannot sync a directory and say so with EINVAL; there
- * a name is as durable as can be had. */
+/* File systems that cannot sync a directory return EINVAL. Nothing more can be
+ * done for the name there. */
 static bool sync_directory(const mu_atomic_file *atomic)
 {
     return sync_file(atomic->directory) == 0 || errno == EINVAL;
@@ -442,7 +440,7 @@ muonium_status mu_atomic_commit(mu_atomic_file *atomic)
         return status;
     }
     if (rename_entry(atomic->directory, atomic->temporary, atomic->base) < 0) {
-        if (prepared) { /* another file may have been replaced that needs this one */
+        if (prepared) { /* another file that depends on it may have been committed */
             int code = errno;
             mu_quoted path = mu_quote(atomic->path), temporary = mu_quote(atomic->temporary);
             status = mu_fail(MUONIUM_IO, "cannot rename %s to %s, beside which it stays: %s",

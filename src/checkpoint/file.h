@@ -1,7 +1,7 @@
 /*
- * file.h: files that are read without surprises and replaced as a whole. Every
- * system call of the library's input and output goes through one table, so that
- * a test can make each of them fail.
+ * file.h: files that are read by position and replaced atomically. Every system
+ * call of the library's input and output goes through one table, so that a test
+ * can make each of them fail.
  */
 #ifndef MU_FILE_H
 #define MU_FILE_H
@@ -35,32 +35,32 @@ muonium_status mu_file_open(const char *path, int *file, uint64_t *size);
 muonium_status mu_file_read(int file, uint64_t offset, void *buffer, size_t bytes,
                             const char *label);
 
-/* Tell the system that these bytes are going to be read, so that it may begin. */
+/* Tell the system that these bytes will be read soon. */
 void mu_file_expect(int file, uint64_t offset, size_t bytes);
 
 void mu_file_close(int file);
 
 /* A file that appears under its path complete or not at all. */
 typedef struct mu_atomic_file {
-    int directory;    /* held open: a change of working directory does no harm */
+    int directory;    /* kept open, so that a change of working directory does not matter */
     int file;         /* the temporary, -1 when there is none */
     char *path;       /* of the target, symbolic links resolved, owned */
     const char *base; /* its last component */
     char temporary[256];
-    uint64_t written, started; /* bytes so far; and those that are on their way to the disk */
+    uint64_t written, started; /* bytes so far, and those that start_writing has submitted */
 } mu_atomic_file;
 
 /* Begin replacing `path`. On failure there is nothing to undo. */
 muonium_status mu_atomic_open(mu_atomic_file *atomic, const char *path);
 muonium_status mu_atomic_write(mu_atomic_file *atomic, const void *data, size_t bytes);
 
-/* Make the file durable, its temporary name included, but not visible yet: for a file that
- * must not be lost once another has been committed. On failure ends the use of *atomic. */
+/* Make the file durable under its temporary name, before it becomes visible. Use this for a file
+ * that must not be lost once another is committed. On failure *atomic is released. */
 muonium_status mu_atomic_prepare(mu_atomic_file *atomic);
 
-/* Make the file durable, then visible, then its name durable. Ends the use of
- * *atomic, as does mu_atomic_abandon, which leaves the path as it was. A file that was
- * prepared and cannot be renamed stays under its temporary name. */
+/* Make the file durable, then visible, then its name durable. mu_atomic_abandon
+ * leaves the path as it was. Both release *atomic. A prepared file that cannot be
+ * renamed stays under its temporary name. */
 muonium_status mu_atomic_commit(mu_atomic_file *atomic);
 void mu_atomic_abandon(mu_atomic_file *atomic);
 

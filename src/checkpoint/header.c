@@ -1,8 +1,8 @@
 /*
- * header.c: from the JSON of a safetensors header to entries. One walk over the
- * text, which asks for the tokens that may come next, collects the entries in
- * the order of the header and checks each by itself; layout.c then checks them
- * together. Time is linear and memory in proportion to the header.
+ * header.c: parses the JSON of a safetensors header into entries. One pass over
+ * the text collects the entries in the order of the header and checks each by
+ * itself; layout.c then checks them together. Time and memory are linear in the
+ * size of the header.
  */
 #include "checkpoint/header.h"
 

@@ -1,7 +1,7 @@
 /*
- * header.h: the header of a safetensors file as a list of tensors and of
- * metadata. The reader makes it from a file, the writer from what it is about
- * to write, so that it writes nothing that the reader would refuse.
+ * header.h: the header of a safetensors file as lists of tensors and metadata.
+ * The reader parses a file. The writer parses its own header before writing, so
+ * that it never writes a header that the reader refuses.
  */
 #ifndef MU_HEADER_H
 #define MU_HEADER_H
@@ -28,14 +28,14 @@ typedef struct mu_header {
     uint32_t *by_key;
 } mu_header;
 
-/* Parse and check text[0..bytes), which is set already, as the header of a file
- * with `data_bytes` bytes of data; all else in *header is zero. `label` names
- * the file in messages. In every case mu_header_release must follow. */
+/* Parse and check text[0..bytes) as the header of a file with `data_bytes` bytes
+ * of data. The caller has set text and bytes; all else in *header is zero.
+ * `label` names the file in messages. mu_header_release must always follow. */
 muonium_status mu_header_parse(mu_header *header, uint64_t data_bytes, const char *label);
 
-/* The second half of it (layout.c): order the entries, whose offsets count from
- * the start of the data, find names given twice, holes, overlaps and a wrong
- * end, and make the offsets count from the start of the file. */
+/* layout.c, the second half of mu_header_parse: sort the entries; refuse repeated
+ * names, holes, overlaps and a wrong end; convert offsets, which count from the
+ * start of the data, to count from the start of the file. */
 muonium_status mu_header_arrange(mu_header *header, uint64_t data_bytes, const char *label);
 
 void mu_header_release(mu_header *header);

@@ -1,5 +1,5 @@
 /*
- * incoming.c: converting and checking state, and handing it over.
+ * incoming.c: converts and checks loaded state, and hands it over.
  */
 #include "checkpoint/incoming.h"
 

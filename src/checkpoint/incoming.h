@@ -1,7 +1,7 @@
 /*
- * incoming.h: state on its way into an optimizer. It is gathered in memory of its own,
- * converted and checked; only when all of it is there, it is copied over the optimizer's,
- * which cannot fail. (It does not take its place: callers may hold pointers there.)
+ * incoming.h: state that is being loaded. It is collected in separate memory, converted and
+ * checked. When all of it is there, it is copied to the optimizer's arrays, which cannot fail.
+ * (Arrays are copied rather than exchanged because callers may hold pointers to them.)
  */
 #ifndef MU_INCOMING_H
 #define MU_INCOMING_H
@@ -11,20 +11,20 @@
 /* One array, from the file or the caller. */
 typedef struct mu_incoming_array {
     mu_parameter *parameter;
-    mu_state_array array;       /* the optimizer's own, to be overwritten in the end */
-    void *values;               /* in memory of ours, of the type of the array */
-    muonium_dtype dtype;        /* as it comes */
-    double factor;              /* on the values: between momentum conventions; 1: none */
-    const muonium_entry *entry; /* of a file: where, */
-    uint32_t crc;               /* and what it must sum up to */
-    const void *from;           /* of the caller: where; NULL: zeros */
+    mu_state_array array;       /* the array of the optimizer that is overwritten in the end */
+    void *values;               /* converted to array.dtype */
+    muonium_dtype dtype;        /* of the source */
+    double factor;              /* values are multiplied by it; 1: they are not */
+    const muonium_entry *entry; /* the source in a file; NULL: `from` */
+    uint32_t crc;               /* expected checksum of the entry */
+    const void *from;           /* the source in memory; NULL: zeros */
 } mu_incoming_array;
 
-/* What becomes of one parameter. */
+/* What is loaded for one parameter. */
 typedef struct mu_incoming_parameter {
-    bool matched; /* it takes over steps, and what arrays there are for it */
+    bool matched; /* its steps and arrays are loaded */
     uint64_t steps;
-    bool restart_master; /* its master copy starts again from the parameter */
+    bool restart_master; /* the next step copies the parameter to the master copy again */
 } mu_incoming_parameter;
 
 struct mu_incoming {
@@ -34,44 +34,43 @@ struct mu_incoming {
     mu_incoming_parameter *parameters; /* one for each of the optimizer's */
 };
 
-/* Room for all arrays of an optimizer. In every case mu_incoming_release must follow. */
+/* Make room for all arrays of an optimizer. mu_incoming_release must always follow. */
 muonium_status mu_incoming_begin(mu_incoming *incoming, muonium_optimizer *optimizer);
 
-/* Another array of parameter `parameter`; the caller sets where it comes from. */
+/* Add an array of a parameter, given by number. The caller sets its source. */
 mu_incoming_array *mu_incoming_add(mu_incoming *incoming, size_t parameter,
                                    const mu_state_array *array, muonium_dtype dtype, double factor);
 
-/* Memory for the values of all arrays added. */
+/* Allocate the values of all arrays. */
 muonium_status mu_incoming_allocate(mu_incoming *incoming);
 
-/* Whether the values can be put into place as they come, to be checked there. */
+/* Whether the values need no conversion. */
 bool mu_incoming_is_plain(const mu_incoming_array *array);
 
-/* Convert `count` elements from element `first` on. */
+/* Convert `count` elements, to values[first] and following. */
 MU_SHARED void mu_incoming_convert(mu_incoming_array *array, size_t first, const void *from,
                                    size_t count);
 
-/* Whether values that are in place are such as a step leaves behind; and what is wrong with
- * the first that is not, naming the tensor. `label` names the source. */
+/* Whether `count` converted values are accepted; and an error that names the first that is not.
+ * `label` names the source. */
 MU_SHARED bool mu_incoming_is_sound(const mu_incoming_array *array, size_t first, size_t count);
 MU_SHARED muonium_status mu_incoming_fault(const mu_incoming_array *array, const char *label);
 
-/* incoming_read.c: allocate the values of all arrays, fill them from where they come, check
- * them. */
+/* incoming_read.c: allocate the values of all arrays, read and check them. */
 typedef struct mu_reading {
     const muonium_reader *reader; /* for arrays that have an entry; NULL if none has */
     const char *label;            /* names the source */
-    bool checksums;               /* arrays have them */
+    bool checksums;               /* the entries have checksums to verify */
     muonium_progress *progress;   /* may be NULL */
     void *progress_context;
 } mu_reading;
 
 muonium_status mu_incoming_read(mu_incoming *incoming, const mu_reading *reading);
 
-/* What momentum must be multiplied by, from one convention to another. */
+/* The factor on the momentum between two conventions. */
 double mu_momentum_factor(muonium_momentum_form from, double momentum, muonium_momentum_form to);
 
-/* Give the optimizer its arrays and steps. */
+/* Copy arrays and steps to the optimizer. */
 void mu_incoming_adopt(mu_incoming *incoming);
 
 void mu_incoming_release(mu_incoming *incoming);

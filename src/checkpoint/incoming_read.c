@@ -1,7 +1,7 @@
 /*
- * incoming_read.c: reading state, checking and converting it on the way. The work is cut
- * into pieces that stay in cache from the read to the check; a round of pieces runs on all
- * threads, and what it found is put together in order by the caller's thread.
+ * incoming_read.c: reads state, and converts and checks it. The work is cut into pieces that stay
+ * in cache from the read to the check. All threads work on a round of pieces; then the caller's
+ * thread combines their checksums and errors in order.
  */
 #include "checkpoint/crc32c.h"
 #include "checkpoint/incoming.h"
@@ -10,22 +10,22 @@
 #include <string.h>
 
 enum {
-    ROUND = 32,                        /* pieces in a round: progress is told between rounds */
-    WORTH_THREADS = 8 * MU_STATE_PIECE /* bytes below which one thread does it all */
+    ROUND = 32,                        /* pieces; progress is reported between rounds */
+    WORTH_THREADS = 8 * MU_STATE_PIECE /* bytes from which several threads are used */
 };
 
 typedef struct piece {
     mu_incoming_array *array;
     size_t first, count; /* elements */
-    uint32_t crc;        /* of the bytes as they came */
+    uint32_t crc;        /* of the bytes as read */
     bool sound;
     muonium_status status;
-    char message[256]; /* if it failed: messages are per thread, and this may be another */
+    char message[256]; /* of a failure, since muonium_last_error is per thread */
 } piece;
 
 typedef struct round {
     const mu_reading *reading;
-    char *buffers; /* one piece per worker, for what must be converted; NULL if nothing must */
+    char *buffers; /* a piece per worker, for conversions; NULL if there are none */
     piece pieces[ROUND];
     size_t count;
 } round;
@@ -45,8 +45,8 @@ static muonium_status fetch(const round *r, piece *p, unsigned worker)
         }
         return MUONIUM_OK;
     }
-    /* Threads that read side by side do not look like reading in order, so the system is
-     * told what comes: that which is a round further on in the file. */
+    /* The system does not recognise parallel reads as sequential. Announce the bytes that the
+     * next round will read. */
     mu_reader_expect(r->reading->reader,
                      array->entry->offset + p->first * element + (uint64_t)ROUND * MU_STATE_PIECE,
                      p->count * element);
@@ -78,9 +78,9 @@ static void run_piece(void *context, size_t index, unsigned worker)
     }
 }
 
-/* ---- putting them together ---- */
+/* ---- combining pieces ---- */
 
-/* The array in which the pieces so far end. */
+/* Progress, and the checksum of the current array so far. */
 typedef struct progress {
     uint32_t crc;
     bool sound;
@@ -93,7 +93,7 @@ static muonium_status finish_array(const round *r, const mu_incoming_array *arra
     if (array->entry && r->reading->checksums && so_far->crc != array->crc) {
         return mu_checksum_mismatch(r->reading->reader, array->entry, array->crc, so_far->crc);
     }
-    /* Of damage the checksum tells first, which says more. */
+    /* After the checksum: of a damaged file, its message says more. */
     return so_far->sound ? MUONIUM_OK : mu_incoming_fault(array, r->reading->label);
 }
 

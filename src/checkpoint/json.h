@@ -1,11 +1,10 @@
 /*
- * json.h: the tokens of the JSON in a safetensors header, and no more: strings
- * and non-negative integers between punctuation. The grammar of the header has
- * a fixed depth, so its reader asks for the tokens that may come next and
- * neither recurses nor keeps a stack.
+ * json.h: tokens of the JSON in a safetensors header: punctuation, strings and
+ * non-negative integers. The grammar of the header has a fixed depth, so that the
+ * parser asks for the token that may come next and needs no recursion and no stack.
  *
- * Strings are unescaped in place, which never lengthens them, and end with a
- * NUL where their closing quote or an escape was: reading them costs no memory.
+ * Strings are unescaped in place, which never lengthens them. A NUL replaces the
+ * closing quote or an escape, so that strings need no memory of their own.
  */
 #ifndef MU_JSON_H
 #define MU_JSON_H
@@ -13,7 +12,7 @@
 #include "base/base.h"
 
 typedef struct mu_json {
-    char *text; /* changed behind `at` as strings are read */
+    char *text; /* strings before `at` are unescaped */
     size_t size;
     size_t at;           /* the next byte; after a failure, the byte at fault */
     const char *problem; /* after a failure: what is wrong, for a message */

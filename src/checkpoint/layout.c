@@ -1,8 +1,8 @@
 /*
- * layout.c: the entries of a header together. Sorted by offset, each must begin
- * where the one before ends; sorted by name, neighbours must differ, and names
- * are found by bisection. Sorting is n log n in the worst case, which a hash
- * table under attack is not.
+ * layout.c: checks the entries of a header together. Sorted by offset, each must
+ * begin where the one before ends. Sorted by name, neighbours must differ; names
+ * are found by bisection. Sorting takes n log n comparisons for every input,
+ * unlike a hash table under attack.
  */
 #include "checkpoint/header.h"
 #include "checkpoint/text.h"
@@ -128,8 +128,8 @@ static uint32_t *sorted_indices(const mu_header *header, size_t count, key_of *k
     return indices;
 }
 
-/* Put the entries in the order of their data and turn what each knows about its
- * shape, its length, into a pointer; shapes lie in the order of the header. */
+/* Put the entries in the order of their data, and set their shape pointers. Shapes
+ * are stored in the order of the header. */
 static bool arrange_entries(mu_header *header)
 {
     const uint64_t *shape = header->dims;
@@ -213,7 +213,7 @@ muonium_status mu_header_arrange(mu_header *header, uint64_t data_bytes, const c
         return mu_fail(MUONIUM_NO_MEMORY, "%s: no memory for its %zu tensors", label,
                        header->count);
     }
-    /* Names first: a tensor given twice would otherwise be called an overlap. */
+    /* Names first: otherwise a repeated tensor would be reported as an overlap. */
     muonium_status status =
         check_unique(header, header->by_name, header->count, entry_name, "tensor", label);
     if (status == MUONIUM_OK) {

@@ -1,7 +1,7 @@
 /*
- * load.c: state by name. First the names, shapes and routes of the file are fitted to the
- * optimizer, from its header alone; then the values are read, with a checksum on the way;
- * then the optimizer takes them over.
+ * load.c: loads state by name. First the header is matched with the optimizer by names, shapes
+ * and routes. Then the values are read and their checksums verified. Then the optimizer takes
+ * them over.
  */
 #include "checkpoint/incoming.h"
 
@@ -12,9 +12,9 @@
 
 /* ---- lists for messages and reports ---- */
 
-enum { LISTED = 3 }; /* differences that a message tells */
+enum { LISTED = 3 }; /* items that a message names */
 
-/* The first few of many. */
+/* The first LISTED of `count` items. */
 typedef struct listing {
     char text[640];
     size_t used;
@@ -38,7 +38,7 @@ MU_PRINTF(2, 3) static void list(listing *to, const char *format, ...)
     to->used += wrote < room ? wrote : room - 1;
 }
 
-/* ", and 5 more" where that is so. */
+/* ", and 5 more", or nothing. */
 typedef struct more {
     char text[40];
 } more;
@@ -56,10 +56,10 @@ static void copy_listing(const listing *from, char text[256])
 {
     more rest = more_of(from);
     snprintf(text, 256, "%.200s%s", from->text, rest.text);
-    mu_clean(text); /* of a character that was cut, too */
+    mu_clean(text); /* the cut may have split a character */
 }
 
-/* ---- fitting ---- */
+/* ---- matching ---- */
 
 typedef struct loading {
     mu_incoming incoming;
@@ -92,7 +92,7 @@ static void miss(loading *l, const mu_parameter *p, const mu_state_array *array)
     list(&l->missing, "%s of %s", array->spec->name, name.text);
 }
 
-/* Whether an entry has the shape and a type that can become the array. */
+/* Whether shape and type of an entry suit the array; if not, lists why. */
 static bool fits(loading *l, const mu_state_array *array, const muonium_entry *entry,
                  muonium_dtype *dtype)
 {
@@ -121,7 +121,7 @@ static muonium_status take_array(loading *l, size_t parameter, const mu_state_ar
     muonium_dtype dtype;
     l->taken[entry - muonium_reader_entry(l->reader, 0)] = true;
     if (!fits(l, array, entry, &dtype)) {
-        return MUONIUM_OK; /* goes on, to list all misfits */
+        return MUONIUM_OK; /* continue, to list all misfits */
     }
     mu_incoming_array *added = mu_incoming_add(&l->incoming, parameter, array, dtype,
                                                array->spec->scaled_with_form ? factor : 1);
@@ -130,7 +130,7 @@ static muonium_status take_array(loading *l, size_t parameter, const mu_state_ar
     return mu_read_checksum(l->reader, entry, &l->scratch, &added->crc);
 }
 
-/* The factor on the momentum that this record of the file implies. */
+/* The factor between the momentum conventions of a record and of the parameter. */
 static muonium_status factor_of(const loading *l, const mu_parameter *p, const mu_record *record,
                                 double *factor)
 {
@@ -151,7 +151,7 @@ static muonium_status take_parameter(loading *l, size_t index, const mu_record *
     muonium_status status = MUONIUM_OK;
     bool complete = true;
     double factor = 1;
-    /* Before its first step a parameter has no master copy to lose. */
+    /* A parameter that was never stepped has no master copy in the file. */
     bool no_master = record->steps == 0 || record->master_later, restart = false;
     for (size_t k = 0; status == MUONIUM_OK && k < count; k++) {
         const mu_state_spec *spec = arrays[k].spec;
@@ -203,7 +203,7 @@ static muonium_status fit_parameter(loading *l, size_t index)
     return take_parameter(l, index, &record, arrays, count);
 }
 
-/* What the lists come to. */
+/* Fail if the lists say that the file does not fit. */
 static muonium_status judge(loading *l)
 {
     for (size_t i = 0; i < muonium_reader_count(l->reader); i++) {
@@ -237,7 +237,7 @@ static muonium_status judge(loading *l)
     return MUONIUM_OK;
 }
 
-/* ---- telling what options have changed ---- */
+/* ---- logging changed options ---- */
 
 typedef struct comparison {
     const muonium_optimizer *optimizer;
@@ -264,7 +264,7 @@ static void log_difference(void *context, const char *key, const char *saved, si
     mu_log(c->optimizer, line);
 }
 
-/* How the options of a group differ from those that one of its parameters was saved under. */
+/* Log how the options of a group differ from those that its parameter p was saved with. */
 static muonium_status log_group(loading *l, const mu_parameter *p, mu_text *current)
 {
     comparison c = {l->incoming.optimizer, p->name};
@@ -282,7 +282,7 @@ static muonium_status log_group(loading *l, const mu_parameter *p, mu_text *curr
     return status;
 }
 
-/* One comparison per group, by its first parameter that the file has. */
+/* One comparison per group, with its first parameter that the file has. */
 static muonium_status log_changes(loading *l)
 {
     const muonium_optimizer *optimizer = l->incoming.optimizer;
@@ -348,7 +348,8 @@ static muonium_status prepare(loading *l, muonium_optimizer *optimizer, muonium_
     return status;
 }
 
-static void take_over(loading *l, const muonium_counters *counters, muonium_load_report *report)
+static void take_over(loading *l, const muonium_counters *counters, muonium_load_report *report,
+                      size_t report_size)
 {
     muonium_counters *own = &l->incoming.optimizer->counters;
     mu_incoming_adopt(&l->incoming);
@@ -362,11 +363,12 @@ static void take_over(loading *l, const muonium_counters *counters, muonium_load
         l->report.left_over = l->left_over.count;
         copy_listing(&l->missing, l->report.missing_names);
         copy_listing(&l->left_over, l->report.left_over_names);
-        *report = l->report;
+        mu_sized_write(report, report_size, &l->report, sizeof l->report);
     }
 }
 
-static muonium_status load(loading *l, muonium_optimizer *optimizer, muonium_load_report *report)
+static muonium_status load(loading *l, muonium_optimizer *optimizer, muonium_load_report *report,
+                           size_t report_size)
 {
     muonium_counters counters = {0};
     mu_reader_hold(l->reader);
@@ -374,7 +376,7 @@ static muonium_status load(loading *l, muonium_optimizer *optimizer, muonium_loa
     muonium_status status = prepare(l, optimizer, &counters);
     mu_fenv_leave(environment);
     if (status == MUONIUM_OK) {
-        take_over(l, &counters, report);
+        take_over(l, &counters, report, report_size);
     }
     mu_incoming_release(&l->incoming);
     mu_reader_release(l->reader);
@@ -390,7 +392,8 @@ void muonium_load_options_init_sized(muonium_load_options *options, size_t size)
 }
 
 static muonium_status load_reader(muonium_optimizer *optimizer, const muonium_reader *reader,
-                                  const muonium_load_options *options, muonium_load_report *report)
+                                  const muonium_load_options *options, muonium_load_report *report,
+                                  size_t report_size)
 {
     if (!reader) {
         return mu_fail(MUONIUM_INVALID, "reader is NULL");
@@ -398,15 +401,16 @@ static muonium_status load_reader(muonium_optimizer *optimizer, const muonium_re
     loading l = {.reader = reader, .label = mu_reader_label(reader)};
     muonium_status status =
         mu_versioned_read("muonium_load_options", options, &l.options, sizeof l.options);
-    return status == MUONIUM_OK ? load(&l, optimizer, report) : status;
+    return status == MUONIUM_OK ? load(&l, optimizer, report, report_size) : status;
 }
 
-muonium_status muonium_load_reader(muonium_optimizer *optimizer, const muonium_reader *reader,
-                                   const muonium_load_options *options, muonium_load_report *report)
+muonium_status muonium_load_reader_sized(muonium_optimizer *optimizer, const muonium_reader *reader,
+                                         const muonium_load_options *options,
+                                         muonium_load_report *report, size_t size)
 {
-    muonium_status status = mu_enter(optimizer, __func__);
+    muonium_status status = mu_enter(optimizer, "muonium_load_reader");
     if (status == MUONIUM_OK) {
-        status = load_reader(optimizer, reader, options, report);
+        status = load_reader(optimizer, reader, options, report, size);
         mu_leave(optimizer, status);
     }
     return status;
@@ -419,12 +423,12 @@ muonium_status mu_load_into(muonium_optimizer *description, const muonium_reader
     loading l = {
         .reader = reader, .label = mu_reader_label(reader), .take = take, .take_context = context};
     muonium_status status = mu_enter(description, "muonium_mpi_load");
-    return status == MUONIUM_OK ? mu_leave(description, load(&l, description, NULL)) : status;
+    return status == MUONIUM_OK ? mu_leave(description, load(&l, description, NULL, 0)) : status;
 }
 
 static muonium_status load_and_close(muonium_optimizer *optimizer, muonium_reader *reader)
 {
-    muonium_status status = load_reader(optimizer, reader, NULL, NULL);
+    muonium_status status = load_reader(optimizer, reader, NULL, NULL, 0);
     muonium_reader_close(reader);
     return status;
 }

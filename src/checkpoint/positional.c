@@ -1,13 +1,13 @@
 /*
- * positional.c: state without names, from a list of buffers or a file with a tensor per
- * place in the list. Both become a list of sources, which is fitted to the optimizer.
+ * positional.c: loads state by position, from a list of buffers or from a file with one tensor
+ * per position.
  */
 #include "checkpoint/incoming.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* What comes at one place of the list. */
+/* The source at one position. */
 typedef struct source {
     muonium_dtype dtype;
     size_t ndim;
@@ -33,7 +33,7 @@ static void list_release(list *l)
 
 /* ---- the sources ---- */
 
-/* What names have in common: the first without the digits that end it. */
+/* The common prefix of the names: the first name without its trailing digits. */
 static muonium_status find_prefix(list *l)
 {
     const muonium_entry *first = muonium_reader_entry(l->reader, 0);

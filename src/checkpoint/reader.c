@@ -1,8 +1,8 @@
 /*
- * reader.c: safetensors files from a path, a callback or memory. The header is
- * read into memory of its own and checked; data is read by position on demand.
- * Nothing is mapped: a mapped file that another process truncates would raise a
- * signal where a read reports an error.
+ * reader.c: reads safetensors files from a path, a callback or memory. The header
+ * is read and checked at once; data is read by position on demand. Files are not
+ * mapped: if another process truncates a mapped file, access raises a signal,
+ * while a read returns an error.
  */
 #include "checkpoint/crc32c.h"
 #include "checkpoint/file.h"
@@ -19,11 +19,11 @@ struct muonium_reader {
     muonium_source source;
     int file;            /* -1 unless opened by path; then source.read is unused */
     uint32_t header_crc; /* of length and JSON as they are in the file */
-    atomic_uint holders; /* calls under way that call back and need the reader afterwards */
+    atomic_uint holders; /* calls in progress that use the reader after a callback */
     mu_quoted label;
 };
 
-/* Not part of what a const reader promises to keep. */
+/* The count may change in a const reader. */
 static atomic_uint *holders_of(const muonium_reader *reader)
 {
     return &((muonium_reader *)(uintptr_t)reader)->holders;
@@ -274,10 +274,10 @@ muonium_status muonium_reader_read(const muonium_reader *reader, const muonium_e
     return fetch(reader, entry->offset + first, buffer, bytes);
 }
 
-/* How the checksum of a header changes when `digits` at `position` of its JSON
- * become zeros. A checksum without inversions is linear, so this is that of the
- * difference alone, followed by as many zero bytes as bytes follow the digits.
- * (The text itself is of no use any more: parsing has changed it.) */
+/* The change of the checksum of a header when `digits` at `position` of its JSON
+ * become zeros. A CRC without inversions is linear, so this is the CRC of the
+ * difference, followed by as many zero bytes as bytes follow the digits. (The
+ * text cannot be used any more: parsing has changed it.) */
 static uint32_t effect_of_digits(const char digits[8], size_t position, size_t header_bytes)
 {
     char difference[8];

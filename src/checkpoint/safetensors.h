@@ -1,6 +1,6 @@
 /*
- * safetensors.h: what the optimizer's checkpoint needs of safetensors files
- * beyond the public interface: element types by name and the seal.
+ * safetensors.h: functions on safetensors files that checkpoints need beyond the
+ * public interface: element types by name, and the seal.
  *
  * A seal is a metadata pair whose value is the CRC-32C of the whole header, the
  * length before it included, as 8 lower-case hexadecimal digits, computed with
@@ -23,18 +23,18 @@ bool mu_tensor_bytes(unsigned bits, size_t ndim, const uint64_t *shape, uint64_t
 /* What messages call the file of a reader. */
 const char *mu_reader_label(const muonium_reader *reader);
 
-/* Whether data comes from a file or memory, and not from a function of the caller, which
- * is called from the caller's thread alone. */
+/* Whether several threads may read: yes from a file or memory; a function of the caller is
+ * called from the caller's thread alone. */
 bool mu_reader_is_concurrent(const muonium_reader *reader);
 
-/* While it is held, a close, which only a callback can ask for, does nothing. */
+/* While a reader is held, closing it, as a callback might, has no effect. */
 void mu_reader_hold(const muonium_reader *reader);
 void mu_reader_release(const muonium_reader *reader);
 
-/* Bytes of the file that are going to be read; none of them need exist. */
+/* Announce bytes of the file that will be read soon. They need not exist. */
 void mu_reader_expect(const muonium_reader *reader, uint64_t offset, size_t bytes);
 
-/* Ask for a seal under `key`, as last of the metadata. Before the beginning. */
+/* Write a seal under `key`, as the last pair of the metadata. Call before writing begins. */
 muonium_status mu_writer_seal(muonium_writer *writer, const char *key);
 
 /* Check the seal under `key`: MUONIUM_FORMAT if it is missing or wrong. */

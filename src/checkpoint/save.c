@@ -1,8 +1,7 @@
 /*
- * save.c: writing the state of an optimizer. The header holds the checksums of the data,
- * so these are computed first, from the arrays where they lie; then the arrays are
- * written from there. Nothing is copied. The arrays of a description lie elsewhere: a
- * source gives their checksums and then, in order, their bytes.
+ * save.c: writes the state of an optimizer. The header holds the checksums of the data, so these
+ * are computed first; then the arrays are written. Nothing is copied. For a description, whose
+ * arrays are on other ranks, a source provides the checksums and then the bytes in order.
  */
 #include "checkpoint/crc32c.h"
 #include "checkpoint/state.h"
@@ -48,7 +47,7 @@ static mu_state_values values_of(const struct saved_array *saved, size_t first, 
                              first};
 }
 
-/* In pieces, which are still in cache when they are checked. */
+/* In pieces that are still in cache when they are checked. */
 static void checksum_array(void *context, size_t index, unsigned worker)
 {
     struct saved_array *saved = &((saving *)context)->arrays[index];
@@ -63,7 +62,7 @@ static void checksum_array(void *context, size_t index, unsigned worker)
     }
 }
 
-/* What a load would refuse is not saved. */
+/* Do not save what a load would refuse. */
 static muonium_status check_arrays(const saving *s)
 {
     for (size_t i = 0; i < s->count; i++) {
@@ -227,7 +226,7 @@ static muonium_status describe(const saving *s, muonium_writer *writer)
 
 /* ---- the data ---- */
 
-/* A run of bytes of an array: where it is, or fetched into `buffer`. */
+/* Some bytes of an array: in place, or fetched into `buffer`. */
 static muonium_status bytes_of(const saving *s, const struct saved_array *saved, size_t first,
                                size_t bytes, void *buffer, const void **found)
 {
@@ -284,7 +283,7 @@ static muonium_status stream(const saving *s, muonium_writer *writer)
     return status;
 }
 
-/* Where to: a path, or a function. */
+/* The destination: a path, or a function. */
 typedef struct target {
     const char *path;
     bool (*write)(void *context, const void *data, size_t bytes);
@@ -320,7 +319,7 @@ static muonium_status write_all(saving *s, const target *to, muonium_writer **ma
     return MUONIUM_OK;
 }
 
-/* All data, but nothing of the finish. */
+/* Write all data, but do not finish the file. */
 static muonium_status save(saving *s, const target *to, muonium_writer **made)
 {
     muonium_status status = mu_enter(s->optimizer, s->call);

@@ -3,15 +3,15 @@
  *
  *     state.c         texts that saving and loading share
  *     options_text.c  options as text, for the metadata and for comparison
- *     state_file.c    the metadata of such a file, read and checked; muonium_verify
- *     save.c          writing
- *     incoming.c      state on its way into an optimizer: converted, checked, handed over
- *     incoming_read.c reading it, on all threads
- *     load.c          by name; positional.c by position
+ *     state_file.c    reads and checks the metadata of a state file; muonium_verify
+ *     save.c          writes
+ *     incoming.c      converts and checks state that is being loaded, then hands it over
+ *     incoming_read.c reads it, on all threads
+ *     load.c          loads by name; positional.c by position
  *
  * Metadata, in this order:
  *
- *     muonium.format            version of all this
+ *     muonium.format            version of this format
  *     muonium.version           of the library that wrote it
  *     muonium.step              steps that the optimizer took
  *     muonium.counters          matrices=N skipped=N rescued=N zero=N
@@ -42,8 +42,7 @@ enum { MU_STATE_PIECE = 1 << 20 }; /* bytes read or written at a time */
 
 /* ---- state.c ---- */
 
-/* first + second + third as a string in `text`, whose former content goes; NULL if there
- * is no memory. */
+/* Replace the content of `text` by first + second + third; NULL if there is no memory. */
 const char *mu_join(mu_text *text, const char *first, const char *second, const char *third);
 
 /* A shape as "[3, 4]", for messages. */
@@ -55,10 +54,10 @@ mu_shape_text mu_format_shape(size_t ndim, const uint64_t *shape);
 
 MU_SHARED muonium_status mu_state_no_memory(void);
 
-/* ---- save.c, load.c: the state of a description, which lies elsewhere ---- */
+/* ---- save.c, load.c: state that a description has on other ranks ---- */
 
-/* Gives the arrays of parameters by number: first the checksums of all that are saved, in
- * order, then their bytes, in order and MU_STATE_PIECE at a time. */
+/* Provides the arrays of a description. First `checksum` is called for every saved array, in the
+ * order of the file; then `fetch` for their bytes, in order and MU_STATE_PIECE at a time. */
 typedef struct mu_state_source {
     void *context;
     muonium_status (*checksum)(void *context, size_t parameter, const mu_state_array *array,
@@ -67,8 +66,7 @@ typedef struct mu_state_source {
                             size_t first, void *to, size_t bytes);
 } mu_state_source;
 
-/* Fail for the first of these values that no load would take, of which there is one: it
- * is not saved either. */
+/* Fail, naming the first value that a load would refuse. There must be one. */
 MU_SHARED muonium_status mu_save_fault(const mu_state_values *values);
 
 MU_SHARED muonium_status mu_save_from(const muonium_optimizer *description,
@@ -76,31 +74,31 @@ MU_SHARED muonium_status mu_save_from(const muonium_optimizer *description,
 
 typedef struct mu_incoming mu_incoming;
 
-/* Fit a file to a description, as muonium_load_reader does, and give what was found, which
- * has neither values nor room for them, to `take`, which puts them where they belong. If it
- * succeeds, the description takes over steps and counters. */
+/* Match a file with a description, as muonium_load_reader does, and pass the list of arrays to
+ * `take`, which reads their values. If it succeeds, the description gets the steps and counters
+ * of the file. */
 MU_SHARED muonium_status mu_load_into(muonium_optimizer *description, const muonium_reader *reader,
                                       muonium_status (*take)(void *context, mu_incoming *incoming),
                                       void *context);
 
 /* ---- options_text.c ---- */
 
-/* Append all options as "recipe=timm lr=0.02 ...": no value contains a space, numbers
- * come back equal, and no locale changes anything. False if there is no memory. */
+/* Append all options as "recipe=timm lr=0.02 ...". No value contains a space, numbers are exact,
+ * and the locale does not matter. False if there is no memory. */
 MU_SHARED bool mu_add_options(mu_text *text, const muonium_options *options);
 
-/* Append a string with bytes that are no printable ASCII, or that separate, as %xx. */
+/* Append a string. Separators and bytes that are not printable ASCII become %xx. */
 bool mu_add_escaped(mu_text *text, const char *string);
 
-/* The momentum convention in such a text: MUONIUM_FORMAT, naming `label`, if it has none
- * that is valid. */
+/* Read the momentum convention from such a text. Fails with MUONIUM_FORMAT, naming `label`, if
+ * it is missing or invalid. */
 muonium_status mu_read_momentum(const char *text, const char *label, muonium_momentum_form *form,
                                 double *momentum);
 
-/* Of "key=value key=value", the value of a key and its length; NULL if there is none. */
+/* The value of a key in "key=value key=value", and its length; NULL if there is none. */
 const char *mu_find_value(const char *text, const char *key, size_t *length);
 
-/* Call `report` for every key whose values differ, "" standing for none. */
+/* Calls `report` for every key whose values differ. A missing value is "". */
 typedef void mu_report_difference(void *context, const char *key, const char *saved,
                                   size_t saved_length, const char *current, size_t current_length);
 MU_SHARED void mu_compare_options(const char *saved, const char *current,
@@ -108,25 +106,25 @@ MU_SHARED void mu_compare_options(const char *saved, const char *current,
 
 /* ---- state_file.c ---- */
 
-/* What the metadata tells of a parameter. */
+/* The metadata of a parameter. */
 typedef struct mu_record {
     bool muon;
     uint64_t steps;
-    bool master_later; /* its master copy is still to be taken from the parameter */
+    bool master_later; /* its first step will copy the parameter to the master copy */
     const char *group; /* the options of its group, as text */
 } mu_record;
 
-/* MUONIUM_FORMAT unless this is a state of a format that we know, with its header whole. */
+/* Fail with MUONIUM_FORMAT unless this is a state file of a known version with an intact header. */
 muonium_status mu_check_state_file(const muonium_reader *reader);
 
 /* The record of a parameter; *found tells whether there is one. */
 muonium_status mu_read_record(const muonium_reader *reader, const char *name, mu_text *scratch,
                               bool *found, mu_record *record);
 
-/* Steps of the optimizer, and its other counters. */
+/* The counters of the optimizer. */
 muonium_status mu_read_counters(const muonium_reader *reader, muonium_counters *counters);
 
-/* The checksum that a tensor should have. */
+/* The checksum of a tensor according to the metadata. */
 muonium_status mu_read_checksum(const muonium_reader *reader, const muonium_entry *entry,
                                 mu_text *scratch, uint32_t *crc);
 

@@ -1,6 +1,6 @@
 /*
- * state_file.c: the metadata of a saved state, read and checked, and its verification as a
- * whole. The header's checksum is verified first, so what is refused later was written so.
+ * state_file.c: reads and checks the metadata of a saved state, and verifies whole files. The
+ * checksum of the header is verified first, so that later errors are not due to damage.
  */
 #include "checkpoint/crc32c.h"
 #include "checkpoint/state.h"
@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Counts may not come near an overflow, which steps to come could reach. */
+/* Larger counts are refused, so that later steps cannot overflow them. */
 #define LARGEST_COUNT (UINT64_MAX / 4)
 
 static bool parse_count(const char *text, size_t length, uint64_t *value)
@@ -34,7 +34,7 @@ static muonium_status bad_metadata(const muonium_reader *reader, const char *key
                    value ? "has the value " : "is missing", value ? quoted_value.text : "");
 }
 
-/* The number under a key of its own. */
+/* The number that is the whole value of a key. */
 static muonium_status read_count(const muonium_reader *reader, const char *key, uint64_t *value)
 {
     const char *text = muonium_reader_metadata(reader, key);
@@ -74,7 +74,7 @@ muonium_status mu_check_state_file(const muonium_reader *reader)
     return status;
 }
 
-/* The number under a name within a value. */
+/* The number `name` within a value "name=number ...". */
 static bool field_count(const char *text, const char *name, uint64_t *value)
 {
     size_t length = 0;
@@ -98,7 +98,7 @@ muonium_status mu_read_counters(const muonium_reader *reader, muonium_counters *
     return status == MUONIUM_OK ? mu_check_count(counters->steps, NULL, &refusal) : status;
 }
 
-/* Whether the value under a name is this one. */
+/* Whether the field `name` of a value is `value`. */
 static bool field_is(const char *text, const char *name, const char *value)
 {
     size_t length = 0;
@@ -235,7 +235,8 @@ static muonium_status read_records(const muonium_reader *reader, muonium_checkpo
     return MUONIUM_OK;
 }
 
-muonium_status muonium_verify(const muonium_reader *reader, muonium_checkpoint_info *info)
+muonium_status muonium_verify_sized(const muonium_reader *reader, muonium_checkpoint_info *info,
+                                    size_t size)
 {
     muonium_checkpoint_info found = {.format = MU_STATE_FORMAT};
     muonium_counters counters;
@@ -256,7 +257,7 @@ muonium_status muonium_verify(const muonium_reader *reader, muonium_checkpoint_i
         status = verify_tensors(reader, &found);
     }
     if (status == MUONIUM_OK && info != NULL) {
-        *info = found;
+        mu_sized_write(info, size, &found, sizeof found);
     }
     return status;
 }

@@ -6,9 +6,9 @@
 
 #include "base/base.h"
 
-/* Make room for `count` items of `item_bytes` in an array (NULL at first) that
- * has room for *capacity. Returns the array, moved or not, or NULL, with the
- * array as it was, if there is no memory. Growth is geometric. */
+/* Grow an array (NULL at first) of *capacity items of `item_bytes` to at least
+ * `count` items. Returns the array, which may have moved, or NULL if there is no
+ * memory; the array is then unchanged. Growth is geometric. */
 void *mu_grow(void *array, size_t *capacity, size_t count, size_t item_bytes);
 
 typedef struct mu_text {
@@ -17,7 +17,7 @@ typedef struct mu_text {
     size_t capacity;
 } mu_text;
 
-/* Room for `more` further bytes, which the additions below rely on. */
+/* Reserve room for `more` bytes. The additions below do not check. */
 MU_SHARED bool mu_text_reserve(mu_text *text, size_t more);
 MU_SHARED void mu_text_add(mu_text *text, const char *bytes, size_t count);
 MU_SHARED void mu_text_add_string(mu_text *text, const char *string);

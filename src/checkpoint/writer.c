@@ -1,8 +1,8 @@
 /*
- * writer.c: safetensors files to a path or a callback. Descriptions are turned
- * into JSON as they come. When writing begins the header is put together and
- * parsed by the reader's own parser, which finds names given twice and proves
- * that the reader accepts it; then data is passed on, counted against it.
+ * writer.c: writes safetensors files to a path or a callback. Descriptions of
+ * tensors become JSON as they are added. When writing begins, the header is
+ * assembled and parsed by the parser of the reader: this finds repeated names,
+ * and proves that the reader accepts the header. Data is then counted against it.
  */
 #include "checkpoint/crc32c.h"
 #include "checkpoint/file.h"
@@ -15,7 +15,7 @@
 
 #define DATA_ALIGNMENT 64u /* of the first byte of data in the file */
 
-/* SINKING: within the caller's `write`, which may do nothing with the writer. */
+/* SINKING: the `write` of the caller is running. It must not use the writer. */
 typedef enum stage { DESCRIBING, STREAMING, SINKING, PREPARED, FINISHED, FAILED } stage;
 
 struct muonium_writer {
@@ -100,8 +100,8 @@ static muonium_status check_string(const char *call, const char *what, const cha
     if (string == NULL) {
         return mu_fail(MUONIUM_INVALID, "%s: %s is NULL", call, what);
     }
-    /* What the whole header may not exceed, one string may not either; below
-     * that, no sum of limits overflows. */
+    /* No string may be longer than the header may be. Then no sum of limits
+     * overflows. */
     if (strlen(string) > MU_HEADER_LIMIT) {
         return mu_fail(MUONIUM_INVALID, "%s: %s has %zu bytes, more than a header may", call, what,
                        strlen(string));
@@ -285,7 +285,7 @@ static muonium_status parse_copy(const mu_text *front, uint64_t data_bytes, mu_h
     }
     memcpy(header->text, front->bytes + MU_HEADER_PREFIX, header->bytes);
     muonium_status status = mu_header_parse(header, data_bytes, "the file to be written");
-    /* What is wrong with it came as arguments. */
+    /* An error in the header is an error in the arguments. */
     return status == MUONIUM_FORMAT ? MUONIUM_INVALID : status;
 }
 
@@ -317,8 +317,8 @@ static muonium_status put(muonium_writer *writer, const void *data, size_t bytes
     return status;
 }
 
-/* Begin with the sink in `writer`, or with `path` if there is none. A failure
- * before the first byte is written leaves the writer as it was. */
+/* Begin to write to the sink of `writer`, or to `path` if it has none. A failure
+ * before the first byte leaves the writer unchanged. */
 static muonium_status begin(muonium_writer *writer, const char *path)
 {
     mu_text front = {0};
@@ -409,7 +409,7 @@ static const muonium_entry *unfinished_entry(const muonium_writer *writer)
     return &header->entries[i];
 }
 
-/* All data has come, as `call` demands. */
+/* Fail, naming `call`, unless all data was written. */
 static muonium_status check_complete(const muonium_writer *writer, const char *call)
 {
     muonium_status status = check_stage(writer, STREAMING, call);

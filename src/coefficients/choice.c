@@ -1,6 +1,6 @@
 /*
- * choice.c: which table of coefficients a plan uses. What is given most
- * explicitly wins: rows, then a name, then the arguments of the generator.
+ * choice.c: choose the table of coefficients of a plan: rows if given, else a preset if named,
+ * else the generator.
  */
 #include "coefficients/coefficients.h"
 
@@ -9,14 +9,13 @@
 
 void mu_fill_table(const double (*rows)[3], size_t count, int steps, double (*table)[3])
 {
-    for (size_t step = 0; step < (size_t)steps; step++) {
-        memcpy(table[step], rows[step < count ? step : count - 1], sizeof table[step]);
+    for (size_t t = 0; t < (size_t)steps; t++) {
+        memcpy(table[t], rows[t < count ? t : count - 1], sizeof table[t]);
     }
 }
 
-/* Every row is checked, also those beyond `steps`: a table with a NaN in it is
- * a mistake wherever the NaN stands. */
-static muonium_status check_rows(const double (*rows)[3], size_t count)
+/* Rows beyond `steps` are checked too: a NaN is a mistake wherever it is. */
+static muonium_status check_table(const double (*rows)[3], size_t count)
 {
     if (count == 0) {
         return mu_fail(MUONIUM_INVALID, "table has 0 rows (table_rows): give at least one, or set "
@@ -35,36 +34,19 @@ static muonium_status check_rows(const double (*rows)[3], size_t count)
     return MUONIUM_OK;
 }
 
-/* The table `aol` starts from a scaling that no other normalisation gives. */
-static muonium_status check_normalization(const char *coefficients,
-                                          muonium_normalization normalization)
-{
-    if (strcmp(coefficients, "aol") != 0 || normalization == MUONIUM_NORM_AOL) {
-        return MUONIUM_OK;
-    }
-    const char *name = muonium_enum_name("muonium_normalization", (int)normalization);
-    return mu_fail(MUONIUM_INVALID,
-                   "coefficients \"aol\" with normalization %s (%d): they fit normalization aol "
-                   "(%d) alone; change one of the two",
-                   name ? name : "unknown", (int)normalization, (int)MUONIUM_NORM_AOL);
-}
-
 muonium_status mu_choose_coefficients(const muonium_plan_options *options, double (*table)[3])
 {
     if (mu_check_steps(options->steps) != MUONIUM_OK) {
         return MUONIUM_INVALID;
     }
     if (options->table != NULL) {
-        if (check_rows(options->table, options->table_rows) != MUONIUM_OK) {
+        if (check_table(options->table, options->table_rows) != MUONIUM_OK) {
             return MUONIUM_INVALID;
         }
         mu_fill_table(options->table, options->table_rows, options->steps, table);
         return MUONIUM_OK;
     }
     if (options->coefficients != NULL) {
-        if (check_normalization(options->coefficients, options->normalization) != MUONIUM_OK) {
-            return MUONIUM_INVALID;
-        }
         return muonium_coefficients(options->coefficients, options->steps, table);
     }
     double generated[MUONIUM_MAX_STEPS][3];

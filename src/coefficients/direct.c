@@ -1,5 +1,5 @@
 /*
- * direct.c: finding the way about in the programs of the direct form.
+ * direct.c: access to the programs of the direct form.
  */
 #include "coefficients/direct.h"
 
@@ -24,7 +24,7 @@ const char *muonium_direct_set_name(int index)
     return set ? set->name : NULL;
 }
 
-/* Before a_j lie a_i and b_i, i + 1 numbers each, of all i below j. */
+/* a_j comes after a_i and b_i of all i < j, i + 1 numbers each. */
 const double *mu_direct_left(const mu_direct_set *set, int j)
 {
     return set->coefficients + (j - 1) * (j + 2);
@@ -40,7 +40,7 @@ const double *mu_direct_sum(const mu_direct_set *set)
     return mu_direct_left(set, set->products + 1);
 }
 
-static double combine(const double *factors, const double *y, int last)
+static double weighted_sum(const double *factors, const double *y, int last)
 {
     double sum = 0;
     for (int i = 0; i <= last; i++) {
@@ -53,7 +53,8 @@ double mu_direct_value(const mu_direct_set *set, double sigma)
 {
     double y[MU_MAX_PRODUCTS + 2] = {1, sigma * sigma};
     for (int j = 1; j <= set->products; j++) {
-        y[j + 1] = combine(mu_direct_left(set, j), y, j) * combine(mu_direct_right(set, j), y, j);
+        y[j + 1] = weighted_sum(mu_direct_left(set, j), y, j) *
+                   weighted_sum(mu_direct_right(set, j), y, j);
     }
-    return sigma * combine(mu_direct_sum(set), y, set->products + 1);
+    return sigma * weighted_sum(mu_direct_sum(set), y, set->products + 1);
 }

@@ -4,8 +4,7 @@
  *     Y(j+1) = (sum_i a_j[i] Y_i) (sum_i b_j[i] Y_i),  i = 0..j,  j = 1..products
  *     H = sum_i c[i] Y_i,  i = 0..products+1;  the result is H X.
  *
- * docs/direct.md tells how they were found; tools/direct/verify.py checks what is said
- * of each.
+ * docs/direct.md explains how they were found; tools/direct/verify.py checks the figures of each.
  */
 #ifndef MU_DIRECT_H
 #define MU_DIRECT_H
@@ -17,8 +16,8 @@ enum { MU_MAX_PRODUCTS = 13 };
 typedef struct mu_direct_set {
     const char *name;
     int products;
-    double deviation; /* largest |sigma h(sigma^2) - 1| on [1e-3, 1] */
-    double edge;      /* beyond it results leave [0.7, 1.3] */
+    double deviation; /* max |sigma h(sigma^2) - 1| on [1e-3, 1] */
+    double edge;      /* above this sigma, results leave [0.7, 1.3] */
     /* a_1[0..1], b_1[0..1], a_2[0..2], b_2[0..2], ..., c[0..products+1] */
     const double *coefficients;
 } mu_direct_set;
@@ -34,7 +33,7 @@ const double *mu_direct_left(const mu_direct_set *set, int j);
 const double *mu_direct_right(const mu_direct_set *set, int j);
 const double *mu_direct_sum(const mu_direct_set *set);
 
-/* sigma h(sigma^2): what becomes of one singular value. */
+/* sigma h(sigma^2), the image of one singular value. */
 double mu_direct_value(const mu_direct_set *set, double sigma);
 
 #endif

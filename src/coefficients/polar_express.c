@@ -1,8 +1,8 @@
 /*
  * polar_express.c: the generators of optimal odd polynomials.
  *
- * Each step takes the odd polynomial p of degree 5 (or 3) that is closest to 1
- * on the interval [l, u] where the singular values lie. The textbook way solves
+ * Each iteration uses the odd polynomial p of degree 5 (or 3) that is closest to 1
+ * on the interval [l, u] of the singular values. The textbook way solves
  * p(x) = 1 -+ E at four points of [l, u] for a, b, c, E. These points merge as
  * the iteration converges, and the system becomes singular to working
  * precision. Here the same optimum is found in a form that stays well
@@ -68,7 +68,7 @@ static void integrate_factors(double width, const double tau[2], double from, do
 
 bool mu_find_extrema(double width, double tau[2])
 {
-    /* Within 0.03 of the solution for every width; three or four steps suffice. */
+    /* Within 0.03 of the solution for every width; three or four corrections suffice. */
     tau[0] = -0.5 + 0.25 * width;
     tau[1] = 0.5 + 0.15 * width;
     for (int iteration = 0; iteration < 20; iteration++) {
@@ -180,10 +180,10 @@ typedef struct interval {
 
 typedef bool optimal_polynomial(double width, optimum *best);
 
-/* The step for `values`, and in `values` the interval after it; false if it
- * cannot be found. */
-static bool polar_step(optimal_polynomial *optimal, interval *values, double safety, double cushion,
-                       double row[3])
+/* The row for the interval `values`, which becomes the interval after it. False if no row is
+ * found. */
+static bool next_row(optimal_polynomial *optimal, interval *values, double safety, double cushion,
+                     double row[3])
 {
     /* cushion * upper - lower, from differences that do not cancel. */
     const double excess = values->width - (1.0 - cushion) * values->upper;
@@ -229,8 +229,8 @@ muonium_status mu_check_steps(int steps)
     return MUONIUM_OK;
 }
 
-/* What both generators demand of their arguments. */
-static muonium_status check_arguments(int steps, double lower, double safety, double (*table)[3])
+/* The checks that both generators share. */
+static muonium_status check_generator(int steps, double lower, double safety, double (*table)[3])
 {
     if (mu_check_steps(steps) != MUONIUM_OK) {
         return MUONIUM_INVALID;
@@ -255,14 +255,15 @@ static muonium_status generate(optimal_polynomial *optimal, int steps, double lo
 {
     double rows[MUONIUM_MAX_STEPS][3];
     interval values = {lower, 1.0, 1.0 - lower};
-    for (int step = 0; step < steps; step++) {
-        /* No iteration follows the last step, so it needs no margin. */
-        const double margin = step + 1 < steps ? safety : 0.0;
-        if (!polar_step(optimal, &values, margin, cushion, rows[step])) {
-            return mu_fail(MUONIUM_NOT_CONVERGED,
-                           "no optimal polynomial found for step %d of %d (lower %.15g, safety "
-                           "%.15g, cushion %.15g): use fewer steps or a smaller safety",
-                           step + 1, steps, lower, safety, cushion);
+    for (int t = 0; t < steps; t++) {
+        /* The last iteration needs no margin. */
+        const double margin = t + 1 < steps ? safety : 0.0;
+        if (!next_row(optimal, &values, margin, cushion, rows[t])) {
+            return mu_fail(
+                MUONIUM_NOT_CONVERGED,
+                "no optimal polynomial found for iteration %d of %d (lower %.15g, safety "
+                "%.15g, cushion %.15g): use fewer steps or a smaller safety",
+                t + 1, steps, lower, safety, cushion);
         }
     }
     memcpy(table, rows, (size_t)steps * sizeof rows[0]);
@@ -272,7 +273,7 @@ static muonium_status generate(optimal_polynomial *optimal, int steps, double lo
 muonium_status muonium_polar_express(int steps, double lower, double safety, double cushion,
                                      double (*table)[3])
 {
-    if (check_arguments(steps, lower, safety, table) != MUONIUM_OK) {
+    if (check_generator(steps, lower, safety, table) != MUONIUM_OK) {
         return MUONIUM_INVALID;
     }
     if (!(cushion >= 0.0 && cushion < 1.0)) {
@@ -292,7 +293,7 @@ muonium_status muonium_polar_express(int steps, double lower, double safety, dou
 
 muonium_status muonium_polar_cubic(int steps, double lower, double safety, double (*table)[3])
 {
-    if (check_arguments(steps, lower, safety, table) != MUONIUM_OK) {
+    if (check_generator(steps, lower, safety, table) != MUONIUM_OK) {
         return MUONIUM_INVALID;
     }
     if (lower == 0.0) {

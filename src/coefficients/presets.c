@@ -23,7 +23,7 @@ static const preset presets[] = {
       {3.7418, -5.5913, 2.3037},
       {2.8769, -3.1427, 1.2046},
       {2.8366, -3.0525, 1.2012}}},
-    {"polar_express", /* generated for eight steps, safety 1e-2, cushion 0.02 */
+    {"polar_express", /* generated for eight iterations, safety 1e-2, cushion 0.02 */
      8,
      {{8.237312490495555, -23.157747414558198, 16.680568411445915},
       {4.082441999064835, -2.893047735332586, 0.5252849256975648},
@@ -43,7 +43,7 @@ static const preset presets[] = {
       {1.8631210546382593, -1.2042160621002727, 0.3421879560523383},
       {1.8382572152247512, -1.1779263289537742, 0.3396513038637379},
       {1.8749999923301852, -1.2499999836060613, 0.374999991275876}}},
-    {"polar_express_5", /* generated for five steps, safety 2e-2, cushion 0.02 */
+    {"polar_express_5", /* generated for five iterations, safety 2e-2, cushion 0.02 */
      5,
      {{8.156554524902461, -22.48329292557795, 15.878769915207462},
       {4.042929935166739, -2.808917465908714, 0.5000178451051316},
@@ -57,7 +57,7 @@ static const preset presets[] = {
       {3.9619, -2.9541, 0.5630},
       {3.2866, -2.4647, 0.5074},
       {2.2737, -1.6447, 0.4162}}},
-    {"aol", /* for matrices scaled row by row: four steps do what takes five elsewhere */
+    {"aol", /* for normalisation aol: four rows reach what takes five elsewhere */
      4,
      {{4.6051, -9.6552, 5.6769},
       {4.7505, -6.0861, 2.1790},

@@ -1,6 +1,5 @@
 /*
- * scalar.c: what a table of coefficients does to a single singular value, and
- * how large a value may be before the table sends it away from 1.
+ * scalar.c: the effect of a table of coefficients on a single singular value, and its stable edge.
  */
 #include "coefficients/coefficients.h"
 
@@ -14,8 +13,8 @@ double mu_quintic(const double abc[3], double x)
 
 double mu_compose(const double (*table)[3], int first, int count, double x)
 {
-    for (int step = first; step < count; step++) {
-        x = mu_quintic(table[step], x);
+    for (int t = first; t < count; t++) {
+        x = mu_quintic(table[t], x);
     }
     return x;
 }
@@ -27,7 +26,7 @@ typedef struct range {
 
 static void widen(range *values, double value)
 {
-    if (isnan(value)) { /* infinity minus infinity: anything may have happened */
+    if (isnan(value)) { /* infinity minus infinity: no bound */
         *values = (range){-INFINITY, INFINITY};
     }
     values->low = fmin(values->low, value);
@@ -42,8 +41,8 @@ static void widen_at(range *values, const double abc[3], range from, double x)
     }
 }
 
-/* All values that one step takes on `from`: those at the ends and at the
- * turning points, where a + 3b y + 5c y^2 = 0 with y = x^2. */
+/* The range of one iteration on `from`: its values at the ends and at the turning points, where
+ * a + 3b y + 5c y^2 = 0 with y = x^2. */
 static range image(const double abc[3], range from)
 {
     range values = {INFINITY, -INFINITY};
@@ -68,7 +67,7 @@ static range image(const double abc[3], range from)
     return values;
 }
 
-/* All values that the composition takes on `from`.
+/* The range of the composition on `from`.
  *
  * The image of an interval under a continuous function is an interval, so the
  * image of the image is the exact range of the composition: nothing is
@@ -76,8 +75,8 @@ static range image(const double abc[3], range from)
  * double both ends are infinite. */
 static range composed(const double (*table)[3], int first, int count, range from)
 {
-    for (int step = first; step < count; step++) {
-        from = image(table[step], from);
+    for (int t = first; t < count; t++) {
+        from = image(table[t], from);
         if (!isfinite(from.low) || !isfinite(from.high)) {
             return (range){-INFINITY, INFINITY};
         }
@@ -96,8 +95,8 @@ double mu_greatest_reach(const double (*table)[3], int count)
     double greatest = 1.0;
     for (int first = 0; first < count; first++) {
         range values = {0.0, 1.0};
-        for (int step = first; step < count && isfinite(greatest); step++) {
-            values = composed(table, step, step + 1, values);
+        for (int t = first; t < count && isfinite(greatest); t++) {
+            values = composed(table, t, t + 1, values);
             greatest = fmax(greatest, fmax(-values.low, values.high));
         }
     }

@@ -43,7 +43,7 @@ static void scale_place(const application *a, const mu_block *place, double fact
 {
     const mu_kernel *kernel = a->p.kernel;
     for (size_t i = 0; i < place->rows; i++) {
-        kernel->row_scale((char *)place->data + i * a->p.ldc * a->p.bytes, place->cols, factor);
+        kernel->rows->scale((char *)place->data + i * a->p.ldc * a->p.bytes, place->cols, factor);
     }
 }
 
@@ -56,7 +56,7 @@ static void begin_with_x(const application *a, const mu_block *place, size_t fir
         from.dtype = a->x.dtype;
         from.row_stride = a->tall ? a->x.col_stride : a->x.row_stride;
         from.col_stride = a->tall ? a->x.row_stride : a->x.col_stride;
-        a->p.kernel->load(&from, place->data, a->p.ldc);
+        a->p.kernel->rows->load(&from, place->data, a->p.ldc);
     }
     scale_place(a, place, a->before);
 }

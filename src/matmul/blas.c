@@ -31,7 +31,7 @@ static void *form(const mu_kernel *kernel, const mu_operand *o, size_t rows, siz
 {
     mu_block block = {
         (void *)(uintptr_t)o->data, o->dtype, o->row_stride, o->col_stride, rows, cols};
-    kernel->load(&block, dense, cols);
+    kernel->rows->load(&block, dense, cols);
     for (size_t i = 0; i < rows; i++) {
         for (size_t j = 0; j < cols; j++) {
             size_t at = i * cols + j;
@@ -80,14 +80,14 @@ void mu_blas_gram(const mu_matmul *with, size_t m, size_t n, const mu_operand *x
         cblas_dsyrk(CblasRowMajor, CblasLower, CblasNoTrans, (int)m, (int)n, 1, dense, (int)n, 0, c,
                     (int)ldc);
     }
-    with->kernel->mirror(c, (ptrdiff_t)ldc, 0, m, 0, m);
+    with->kernel->rows->mirror(c, (ptrdiff_t)ldc, 0, m, 0, m);
 }
 
 void mu_blas_symmul(const mu_matmul *with, size_t m, const mu_operand *a, const mu_operand *b,
                     void *c, size_t ldc)
 {
     mu_blas_apply(with, m, m, a, b, c, ldc, 1);
-    with->kernel->mirror(c, (ptrdiff_t)ldc, 0, m, 0, m);
+    with->kernel->rows->mirror(c, (ptrdiff_t)ldc, 0, m, 0, m);
 }
 
 void mu_blas_apply(const mu_matmul *with, size_t m, size_t n, const mu_operand *a,

@@ -32,17 +32,9 @@
 #ifndef MU_KERNEL_H
 #define MU_KERNEL_H
 
-#include "base/base.h"
+#include "vector/rows.h"
 
 #define MU_STEPS 8 /* tiles take whole numbers of so many steps fastest */
-
-/* The loop that follows has a constant number of turns, at most 16, and is to become as many
- * copies of its body: an array that it goes through may then be registers. */
-#if defined(__clang__)
-#define MU_UNROLLED _Pragma("clang loop unroll(full)")
-#else
-#define MU_UNROLLED _Pragma("GCC unroll 16")
-#endif
 
 #define MU_BLOCK 96 /* every kernel's mr and nr divide it: diagonal tiles end with their block */
 
@@ -59,52 +51,6 @@ typedef struct mu_lanes {
     ptrdiff_t diagonal;
     bool distant; /* not in a near cache: fetch ahead */
 } mu_lanes;
-
-/* A rectangle of a matrix in memory. */
-typedef struct mu_block {
-    void *data; /* its element (0, 0) */
-    muonium_dtype dtype;
-    ptrdiff_t row_stride;
-    ptrdiff_t col_stride;
-    size_t rows;
-    size_t cols;
-} mu_block;
-
-/* c = scale * c + sum of factor * data + shift * I;  sum = [sum +] sum_factor * c. All point to
- * the first element of the rectangle in question. */
-typedef struct mu_epilogue {
-    double scale;
-    struct {
-        const void *data;
-        ptrdiff_t ld;
-        double factor;
-    } terms[3];
-    size_t term_count;
-    double shift; /* if it lies on the diagonal */
-    void *sum;    /* NULL: none */
-    ptrdiff_t sum_ld;
-    double sum_factor;
-    bool accumulate; /* without it, sum is not read */
-} mu_epilogue;
-
-/* Whether memory runs down the columns of a matrix rather than along its rows. */
-static inline bool mu_runs_down(ptrdiff_t row_stride, ptrdiff_t col_stride)
-{
-    ptrdiff_t down = row_stride < 0 ? -row_stride : row_stride;
-    return down < (col_stride < 0 ? -col_stride : col_stride);
-}
-
-/* What one pass over a row finds. */
-typedef struct mu_row_stats {
-    double sum_squares; /* of all elements times `scale`, in double */
-    double largest;     /* magnitude, unscaled; NaN or infinity if the row has any */
-} mu_row_stats;
-
-/* The larger of two magnitudes; NaN if either is. */
-static inline double mu_larger(double a, double b)
-{
-    return a >= b || a != a ? a : b;
-}
 
 typedef struct mu_kernel {
     const char *name;
@@ -139,37 +85,7 @@ typedef struct mu_kernel {
     void (*pack_b)(const mu_lanes *source, size_t lanes, size_t steps, void *packed,
                    size_t panel_stride);
 
-    /* Copy the part of c below the diagonal that lies in rows [i0, i1) and columns
-     * [j0, j1) to the mirrored place above. */
-    void (*mirror)(void *c, ptrdiff_t ldc, size_t i0, size_t i1, size_t j0, size_t j1);
-
-    /* c (rows x cols, ldc apart), a product that is complete, becomes what `f` says. With
-     * `lower` it lies on the diagonal and only what is on and below that counts: beyond it
-     * rows may change up to the next multiple of nr columns. */
-    void (*finish)(void *c, ptrdiff_t ldc, size_t rows, size_t cols, bool lower,
-                   const mu_epilogue *f);
-
-    /* Convert a rectangle to T (dense rows, ld apart), or T to it: rounded once, to
-     * nearest even. */
-    void (*load)(const mu_block *from, void *to, size_t ld);
-    void (*store)(const void *from, size_t ld, const mu_block *to);
-
-    /* One row of n elements of type T, consecutive. */
-    mu_row_stats (*row_stats)(const void *row, size_t n, double scale);
-    double (*row_squares)(const void *row, size_t n, double scale); /* its first half alone */
-    double (*row_abs_sum)(const void *row, size_t n);
-    void (*row_scale)(void *row, size_t n, double factor);
-    /* to = [to +] factor * from. Without `accumulate` to is not read. */
-    void (*row_add)(void *to, const void *from, size_t n, double factor, bool accumulate);
-    /* row = round(row) to a half type (T = f32), as storing and loading it would. */
-    void (*row_round)(void *row, size_t n, muonium_dtype half);
-    /* to = round(alpha * round(to) + beta * from): see the half modes. */
-    void (*row_combine)(void *to, double alpha, const void *from, double beta, size_t n,
-                        muonium_dtype half);
-
-    /* Multiply and add in registers only, `rounds` times, and return how many floating-
-     * point operations that were: the peak against which speed is measured. */
-    double (*burst)(size_t rounds);
+    const mu_rows *rows; /* row operations of the same type and instruction set */
 } mu_kernel;
 
 /* The kernel in use for products of operands of a type: of a half type, one that multiplies it
@@ -185,5 +101,10 @@ bool mu_prefer_native(double native, double f32);
 /* All kernels compiled in, from 0; NULL past the last. Those above the CPU's
  * instruction set must not be called. */
 const mu_kernel *mu_kernel_at(size_t index);
+
+/* Multiply and add in registers alone, `rounds` times, with the instructions of a kernel's tile.
+ * Returns how many floating-point operations that were: the peak that speed is measured against.
+ * 0 for a kernel that is not one of mu_kernel_at's. */
+double mu_kernel_burst(const mu_kernel *kernel, size_t rounds);
 
 #endif

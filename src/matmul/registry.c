@@ -9,68 +9,37 @@
 #include "matmul/blas.h"
 #include "matmul/kernels/kernels.h"
 
-static const mu_kernel *const kernels[] = {
-#define KERNEL(name) &name,
+static const struct entry {
+    const mu_kernel *kernel;
+    double (*burst)(size_t rounds);
+} entries[] = {
+#define KERNEL(name) {&mu_kernel_##name, mu_burst_##name},
 #include "matmul/kernels/registry.h"
 #undef KERNEL
 };
 
-enum { KERNEL_COUNT = sizeof kernels / sizeof kernels[0] };
-
-static const char *const isa_names[] = {"portable", "avx2", "avx512", "avx512_bf16"};
-
-/* The decision, made once. `problem` is the message of a MUONIUM_CPU that cannot
- * be obeyed; then nothing is in use. */
-static struct {
-    mu_isa isa;
-    bool overridden;
-    char reason[96];
-    char problem[256];
-} choice;
-
-static pthread_once_t choice_made = PTHREAD_ONCE_INIT;
-
-static void choose(void)
-{
-    mu_isa best = mu_cpu_detect()->best;
-    const char *wanted = mu_cpu_override();
-    choice.isa = best;
-    if (!wanted) {
-        snprintf(choice.reason, sizeof choice.reason, "the best that this CPU has");
-        return;
-    }
-    snprintf(choice.reason, sizeof choice.reason, "MUONIUM_CPU=%.64s", wanted);
-    if (mu_blas_selected()) {
-        choice.overridden = true;
-        return;
-    }
-    for (size_t i = 0; i < sizeof isa_names / sizeof isa_names[0]; i++) {
-        if (strcmp(wanted, isa_names[i]) == 0) {
-            choice.isa = (mu_isa)i;
-            choice.overridden = true;
-        }
-    }
-    if (!choice.overridden) {
-        snprintf(choice.problem, sizeof choice.problem,
-                 "MUONIUM_CPU is \"%.64s\": use portable, avx2, avx512, avx512_bf16%s, or unset it",
-                 wanted, strcmp(wanted, "blas") == 0 ? " (this build has no blas)" : "");
-    } else if (choice.isa > best) {
-        snprintf(choice.problem, sizeof choice.problem,
-                 "MUONIUM_CPU is \"%s\", but this CPU and build offer only %s: choose that or "
-                 "less, or unset it",
-                 wanted, isa_names[best]);
-    }
-}
+enum { KERNEL_COUNT = sizeof entries / sizeof entries[0] };
 
 /* The kernel for operands of exactly that type, or NULL. */
-static const mu_kernel *best_for(muonium_dtype operands)
+static const mu_kernel *best_for(muonium_dtype operands, mu_isa isa)
 {
     for (size_t i = KERNEL_COUNT; i-- > 0;) {
-        if (kernels[i]->operands == operands && kernels[i]->isa <= choice.isa) {
-            return kernels[i];
+        const mu_kernel *kernel = entries[i].kernel;
+        if (kernel->operands == operands && kernel->isa <= isa) {
+            return kernel;
         }
     }
     return NULL;
+}
+
+double mu_kernel_burst(const mu_kernel *kernel, size_t rounds)
+{
+    for (size_t i = 0; i < KERNEL_COUNT; i++) {
+        if (entries[i].kernel == kernel) {
+            return entries[i].burst(rounds);
+        }
+    }
+    return 0;
 }
 
 /* ---- bf16: its own instructions, or those of f32 ---- */
@@ -101,7 +70,7 @@ static void measure_rates(const mu_kernel *const both[2], double rates[2])
     for (int i = 0; i < PAIRS; i++) {
         double pair[2];
         for (int k = 0; k < 2; k++) {
-            double start = seconds_now(), flops = both[k]->burst(ROUNDS);
+            double start = seconds_now(), flops = mu_kernel_burst(both[k], ROUNDS);
             pair[k] = flops / (seconds_now() - start + 1e-9); /* the clock may stand still */
         }
         int place = i; /* in order of ratios */
@@ -121,12 +90,16 @@ bool mu_prefer_native(double native, double f32)
 
 static void choose_half(void)
 {
-    const mu_kernel *native = best_for(MUONIUM_BF16), *f32 = best_for(MUONIUM_F32);
+    mu_isa isa;
+    if (mu_cpu_choose(&isa) != MUONIUM_OK) {
+        return; /* the caller has asked before: never */
+    }
+    const mu_kernel *native = best_for(MUONIUM_BF16, isa), *f32 = best_for(MUONIUM_F32, isa);
     char *reason = half_choice.reason;
     size_t size = sizeof half_choice.reason;
     half_choice.kernel = native && !mu_blas_selected() ? native : f32;
-    if (choice.overridden) {
-        snprintf(reason, size, "%s", choice.reason);
+    if (mu_cpu_override()) {
+        snprintf(reason, size, "%s", mu_cpu_reason());
     } else if (!native) {
         snprintf(reason, size, "this CPU and build have no bf16 products");
     } else {
@@ -144,16 +117,13 @@ static void choose_half(void)
 
 const mu_kernel *mu_kernel_at(size_t index)
 {
-    return index < KERNEL_COUNT ? kernels[index] : NULL;
+    return index < KERNEL_COUNT ? entries[index].kernel : NULL;
 }
 
 muonium_status mu_kernel_choose(muonium_dtype type, const mu_kernel **kernel)
 {
-    pthread_once(&choice_made, choose);
-    if (choice.problem[0]) {
-        return mu_fail(MUONIUM_INVALID, "%s", choice.problem);
-    }
-    muonium_status status = mu_pool_check(); /* here, as whoever computes comes by */
+    mu_isa isa;
+    muonium_status status = mu_cpu_choose(&isa);
     if (status != MUONIUM_OK) {
         return status;
     }
@@ -162,29 +132,36 @@ muonium_status mu_kernel_choose(muonium_dtype type, const mu_kernel **kernel)
         *kernel = half_choice.kernel;
         return MUONIUM_OK;
     }
-    *kernel = best_for(type == MUONIUM_F16 ? MUONIUM_F32 : type);
+    *kernel = best_for(type == MUONIUM_F16 ? MUONIUM_F32 : type, isa);
     return *kernel ? MUONIUM_OK
                    : mu_fail(MUONIUM_INVALID, "no kernel computes in type %d", (int)type);
 }
 
-muonium_status muonium_cpu(muonium_cpu_info *info)
+muonium_status muonium_cpu_sized(muonium_cpu_info *info, size_t size)
 {
     if (!info) {
         return mu_fail(MUONIUM_INVALID, "info is NULL: pass a muonium_cpu_info to fill");
     }
+    mu_isa isa;
     const mu_kernel *kernel = NULL, *half = NULL;
-    muonium_status status = mu_kernel_choose(MUONIUM_F32, &kernel);
+    muonium_status status = mu_cpu_choose(&isa);
+    if (status == MUONIUM_OK) {
+        status = mu_kernel_choose(MUONIUM_F32, &kernel);
+    }
     if (status == MUONIUM_OK) {
         status = mu_kernel_choose(MUONIUM_BF16, &half);
     }
     if (status != MUONIUM_OK) {
         return status;
     }
-    info->isa = mu_blas_selected() ? "blas" : isa_names[choice.isa];
-    info->kernel = mu_blas_selected() ? "cblas_sgemm" : kernel->name;
-    info->reason = choice.reason;
-    info->features = mu_cpu_detect()->features;
-    info->bf16_kernel = mu_blas_selected() ? "cblas_sgemm" : half->name;
-    info->bf16_reason = half_choice.reason;
+    muonium_cpu_info found = {
+        .isa = mu_blas_selected() ? "blas" : mu_cpu_isa_name(isa),
+        .kernel = mu_blas_selected() ? "cblas_sgemm" : kernel->name,
+        .reason = mu_cpu_reason(),
+        .features = mu_cpu_detect()->features,
+        .bf16_kernel = mu_blas_selected() ? "cblas_sgemm" : half->name,
+        .bf16_reason = half_choice.reason,
+    };
+    mu_sized_write(info, size, &found, sizeof found);
     return MUONIUM_OK;
 }

@@ -45,9 +45,9 @@ static void finish_square(const mu_kernel *kernel, const mu_epilogue *whole, cha
             f.terms[t].data = (const char *)f.terms[t].data + at * bytes;
         }
         f.sum = f.sum ? (char *)f.sum + (row * f.sum_ld + col) * bytes : NULL;
-        kernel->finish(c + (row * ld + col) * bytes, ld, rows, cols, i0 == j0, &f);
+        kernel->rows->epilogue(c + (row * ld + col) * bytes, ld, rows, cols, i0 == j0, &f);
     }
-    kernel->mirror(last ? whole->sum : c, ld, i0, i0 + rows, j0, j0 + cols);
+    kernel->rows->mirror(last ? whole->sum : c, ld, i0, i0 + rows, j0, j0 + cols);
 }
 
 typedef struct strip {

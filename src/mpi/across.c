@@ -1,15 +1,15 @@
 /*
- * across.c: sums over the columns of a matrix that several ranks share. They pass along the
- * ranks in the order of columns: each adds its blocks onto what comes, in order, and passes
- * the sum on; from the last rank the result comes back the same way. Segment follows
- * segment, so that all ranks are at work at once. Every rank sends the array twice at most,
- * as an all-reduce would, and the sum is that of one process, bit for bit.
+ * across.c: sums over the columns of a matrix that several ranks share. A partial sum travels
+ * along the ranks in the order of their columns. Each rank adds its blocks in order and sends
+ * the sum on; the last rank sends the result back the same way. The array travels in segments,
+ * so that all ranks work at once. Every rank sends the array at most twice, as in an
+ * all-reduce. The sum is that of one process, bit for bit.
  */
 #include "mpi/sharing.h"
 
 #include <string.h>
 
-enum { SEGMENT = 1 << 18, ACROSS_TAG = 9 }; /* bytes at a time */
+enum { SEGMENT = 1 << 18 /* bytes */, ACROSS_TAG = 9 };
 
 typedef struct mu_sharing sharing;
 
@@ -59,7 +59,7 @@ static muonium_status send(muonium_mpi *d, void *data, size_t bytes, int to, MPI
                      what);
 }
 
-/* One array of `parts` on its way. */
+/* An array that is being summed. */
 typedef struct journey {
     const sharing *s;
     mu_across_operation operation;
@@ -92,7 +92,7 @@ static muonium_status come_back(const journey *j, size_t at, size_t bytes, MPI_R
     const sharing *s = j->s;
     muonium_status status = MUONIUM_OK;
     if (s->after >= 0) {
-        status = mu_wait(s->d, request, what); /* it is out of the way */
+        status = mu_wait(s->d, request, what); /* its buffer is used again */
         if (status == MUONIUM_OK) {
             status = receive(s->d, s->memory + at, bytes, s->after);
         }
@@ -128,7 +128,7 @@ static void combine(void *context, mu_across_operation operation, muonium_dtype 
     const sharing *s = context;
     journey j = {s, operation, type, parts, part_count, count * muonium_dtype_size(type)};
     if (!s->d->broken) {
-        pass_along(&j); /* what failed is known to whoever asks mu_usable */
+        pass_along(&j); /* mu_usable reports a failure */
     }
     memcpy(result, s->memory, j.bytes);
 }

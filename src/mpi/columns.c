@@ -1,7 +1,6 @@
 /*
- * columns.c: orthogonalising a matrix that lives split by columns, as tensor-parallel weights
- * do, without bringing it together. The same sums over columns as in a step (across.c), on an
- * object of its own.
+ * columns.c: orthogonalises a matrix that is distributed by columns, as tensor-parallel weights
+ * are, without gathering it. Sums over columns are those of across.c.
  */
 #include "mpi/distributed.h"
 
@@ -14,9 +13,9 @@
 static const char what[] = "orthogonalising shared columns";
 
 struct muonium_mpi_columns {
-    muonium_mpi d; /* communicators and waits alone */
+    muonium_mpi d; /* only its communicators and waits are used */
     muonium_plan *plan;
-    size_t rows, cols; /* here */
+    size_t rows, cols; /* on this rank */
     size_t all;        /* columns of all ranks */
     mu_sharing sharing;
     void *workspace;
@@ -26,7 +25,7 @@ struct muonium_mpi_columns {
 
 /* ---- making ---- */
 
-/* Columns before ours, and of all. */
+/* Count the columns of the ranks before this one, and of all ranks. */
 static muonium_status count_columns(muonium_mpi_columns *c, size_t *before)
 {
     muonium_mpi *d = &c->d;
@@ -133,7 +132,7 @@ muonium_status muonium_mpi_columns_create(MPI_Comm comm, size_t rows, size_t col
 void muonium_mpi_columns_destroy(muonium_mpi_columns *c)
 {
     if (!c || c->d.broken) {
-        return; /* MPI may still write to it */
+        return; /* MPI may still write to the memory */
     }
     mu_sharing_free(&c->sharing);
     muonium_plan_destroy(c->plan);
@@ -154,8 +153,7 @@ static mu_survey survey(const muonium_mpi_columns *c)
     for (size_t col = 0; col < c->cols; col += across->block, blocks++) {
         size_t cols = c->cols - col < across->block ? c->cols - col : across->block;
         for (size_t row = 0; row < c->rows; row++) {
-            mu_row_stats stats =
-                c->plan->kernel->row_stats(c->values + row * c->cols + col, cols, 1);
+            mu_row_stats stats = c->plan->rows->stats(c->values + row * c->cols + col, cols, 1);
             sums[blocks * c->rows + row] = stats.sum_squares;
             largest = mu_larger(largest, stats.largest);
         }
@@ -171,7 +169,6 @@ static mu_survey survey(const muonium_mpi_columns *c)
 
 static muonium_status execute(muonium_mpi_columns *c, muonium_certificate *certificate)
 {
-    muonium_certificate found = {.outcome = MUONIUM_ORTHOGONALIZED};
     mu_survey s = survey(c);
     if (!c->d.broken && c->nonfinite == MUONIUM_NONFINITE_ERROR && !isfinite(s.largest)) {
         return mu_fail(MUONIUM_NON_FINITE,
@@ -179,17 +176,13 @@ static muonium_status execute(muonium_mpi_columns *c, muonium_certificate *certi
                        "written; set nonfinite to skip or propagate to go on");
     }
     mu_oriented matrix = {(char *)c->values, MUONIUM_F32, (ptrdiff_t)c->cols, 1};
-    mu_plan_run_across(c->plan, &matrix, &s, &c->sharing.across, c->workspace, &found);
-    muonium_status status = mu_usable(&c->d);
-    if (status == MUONIUM_OK && certificate) {
-        *certificate = found;
-    }
-    return status;
+    mu_plan_run_across(c->plan, &matrix, &s, &c->sharing.across, c->workspace, certificate);
+    return mu_usable(&c->d);
 }
 
-muonium_status muonium_mpi_columns_execute(muonium_mpi_columns *c, const muonium_view *in,
-                                           const muonium_view *out,
-                                           muonium_certificate *certificate)
+muonium_status muonium_mpi_columns_execute_sized(muonium_mpi_columns *c, const muonium_view *in,
+                                                 const muonium_view *out,
+                                                 muonium_certificate *certificate, size_t size)
 {
     if (!c || !in || !out || !in->data || !out->data) {
         return mu_fail(MUONIUM_INVALID, "%s is NULL",
@@ -202,16 +195,20 @@ muonium_status muonium_mpi_columns_execute(muonium_mpi_columns *c, const muonium
         return status;
     }
     mu_block from = {in->data, in->dtype, in->row_stride, in->col_stride, c->rows, c->cols};
+    muonium_certificate found = {.outcome = MUONIUM_ORTHOGONALIZED};
     mu_block to = {out->data, out->dtype, out->row_stride, out->col_stride, c->rows, c->cols};
-    const mu_kernel *kernel = NULL;
-    status = mu_kernel_choose(MUONIUM_F32, &kernel);
+    const mu_rows *rows = NULL;
+    status = mu_rows_choose(MUONIUM_F32, &rows);
     mu_fenv environment = mu_fenv_enter();
     if (status == MUONIUM_OK) {
-        kernel->load(&from, c->values, c->cols);
-        status = execute(c, certificate);
+        rows->load(&from, c->values, c->cols);
+        status = execute(c, &found);
     }
     if (status == MUONIUM_OK) {
-        kernel->store(c->values, c->cols, &to);
+        if (certificate) {
+            mu_sized_write(certificate, size, &found, sizeof found);
+        }
+        rows->store(c->values, c->cols, &to);
     }
     mu_fenv_leave(environment);
     return status;

@@ -1,8 +1,8 @@
 /*
- * compare.c: whether all ranks mean the same. What matters is written down line by line:
- * the options of this library, those of each group, each parameter, the plan. Rank 0 tells
- * the hashes of its lines; the first line in which any rank differs is then exchanged as
- * text, so that all can say what it is.
+ * compare.c: checks that all ranks have the same configuration. It is described in lines: the
+ * options of this library, those of each group, each parameter, the plan. Rank 0 broadcasts
+ * the hashes of its lines. The first line that differs on any rank is then exchanged as text,
+ * so that all ranks report the same error.
  */
 #include "mpi/distributed.h"
 
@@ -90,7 +90,7 @@ static muonium_status write_line(const muonium_mpi *d, const lines *l, size_t in
     return MUONIUM_OK;
 }
 
-/* ---- telling the difference ---- */
+/* ---- the message ---- */
 
 typedef struct difference {
     char key[64], theirs[96], ours[96];
@@ -230,7 +230,7 @@ muonium_status mu_compare_ranks(muonium_mpi *d)
     return status;
 }
 
-/* FNV-1a. All other options stay as they were when the ranks were compared. */
+/* FNV-1a. Options other than rates cannot have changed since the ranks were compared. */
 uint64_t mu_hash_rates(const muonium_mpi *d)
 {
     uint64_t hash = 0xcbf29ce484222325u;

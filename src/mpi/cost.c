@@ -1,12 +1,12 @@
 /*
- * cost.c: how long a piece takes: the operations of its orthogonalisation in the form that
- * its plan chooses, and the bytes that the element-wise passes read and write.
+ * cost.c: estimates the time of a piece: the flops of its orthogonalisation in the form that
+ * its plan chooses, and the bytes that element-wise passes read and write.
  */
 #include "mpi/plan.h"
 
 #include "matmul/matmul.h"
 
-/* Gradient, state and parameter, in and out, of Muon and of AdamW alike. */
+/* Gradient, state and parameter, read and written; the same for Muon and AdamW. */
 enum { BYTES_PER_ELEMENT = 28 };
 
 /* The plan of one matrix, in the form of info->form, AUTO for the group's own choice. */
@@ -24,7 +24,7 @@ static muonium_status describe(const muonium_group *group, size_t rows, size_t c
     return status;
 }
 
-/* Making a plan takes longer than looking it up, and models repeat a few shapes. */
+/* A cache of plans: making one takes time, and models repeat a few shapes. */
 typedef struct known {
     const muonium_group *group;
     size_t rows, cols;
@@ -58,7 +58,7 @@ static muonium_status recall_flops(memory *m, const muonium_group *group, size_t
     return status;
 }
 
-/* All matrices of a part: those of the blocks of rows of each index of its batch. */
+/* The flops of all matrices of a part. */
 static muonium_status flops_of_part(memory *m, const mu_parameter *p, const mu_part *part,
                                     double *flops)
 {
@@ -115,7 +115,7 @@ muonium_status mu_price_split(const muonium_group *group, const muonium_mpi_plan
 {
     muonium_plan_info once = {.form = MUONIUM_FORM_AUTO}, twice;
     muonium_status status = describe(group, m, n, &once);
-    if (status == MUONIUM_OK) { /* in one form the operations are linear in the columns */
+    if (status == MUONIUM_OK) { /* flops of one form are linear in the columns */
         twice.form = once.form;
         status = describe(group, m, 2 * n, &twice);
     }

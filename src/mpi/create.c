@@ -1,6 +1,6 @@
 /*
- * create.c: making and destroying. Every rank plans alone; then all compare. Only after
- * that anything large is allocated, and whether it was is agreed too.
+ * create.c: creates and destroys the object. Every rank makes the plan by itself; then all
+ * ranks compare. Large memory is allocated after that, and all ranks agree whether it was.
  */
 #include "mpi/distributed.h"
 
@@ -51,7 +51,7 @@ static muonium_status check_arguments(const muonium_optimizer *description,
 {
     muonium_status status = read_options(given, options);
     if (status != MUONIUM_OK) {
-        muonium_mpi_options_init(options); /* what waiting needs to tell the others */
+        muonium_mpi_options_init(options); /* with a deadline, to tell the other ranks */
         return status;
     }
     if (strcmp(muonium_version(), MUONIUM_VERSION_STRING) != 0) {
@@ -115,7 +115,7 @@ static muonium_status add_groups(muonium_mpi *d)
     size_t count = 0;
     const muonium_group *g = d->description->groups;
     muonium_options options = g->options;
-    options.log = NULL; /* the caller's was told by the caller's own description */
+    options.log = NULL; /* the description logs */
     muonium_status status = muonium_create(&options, &d->own);
     for (; status == MUONIUM_OK && g; g = g->next) {
         if (count == 0) {
@@ -128,7 +128,7 @@ static muonium_status add_groups(muonium_mpi *d)
     return status;
 }
 
-/* Random numbers for rounding must be those of the whole parameter. */
+/* Parts round with the random numbers of the whole parameter. */
 static muonium_status add_parts(muonium_mpi *d)
 {
     muonium_status status = MUONIUM_OK;
@@ -191,8 +191,8 @@ static muonium_status make_own(muonium_mpi *d)
         status = mu_share_columns(d);
     }
     if (status == MUONIUM_OK) {
-        /* A step without gradients moves nothing, but allocates all that steps need, so that
-         * later ones cannot fail on one rank alone. */
+        /* A step without gradients changes nothing, but allocates all memory of a step, so that
+         * later steps cannot fail on one rank alone. */
         status = muonium_step_at(d->own, NULL, d->own_grads, d->own_count);
         d->own->counters.steps = d->own->counters.skipped = 0;
     }
@@ -264,7 +264,7 @@ static muonium_status make_tables(muonium_mpi *d)
 
 static muonium_status prepare(muonium_mpi *d)
 {
-    muonium_status status = mu_kernel_choose(MUONIUM_F32, &d->kernel);
+    muonium_status status = mu_rows_choose(MUONIUM_F32, &d->rows);
     if (status == MUONIUM_OK) {
         status = mu_streams_make(d, true, &d->gradients);
     }
@@ -282,7 +282,7 @@ static muonium_status prepare(muonium_mpi *d)
 
 /* ---- all of it ---- */
 
-/* What is wrong on one rank alone is told to all; so the communicator comes first. */
+/* The communicator comes first: it tells all ranks of an error on one. */
 static muonium_status fill(muonium_mpi *d, MPI_Comm comm, muonium_status status)
 {
     char message[512];
@@ -309,7 +309,7 @@ static muonium_status fill(muonium_mpi *d, MPI_Comm comm, muonium_status status)
 muonium_status muonium_mpi_create(MPI_Comm comm, muonium_optimizer *description,
                                   const muonium_mpi_options *options, muonium_mpi **distributed)
 {
-    static muonium_mpi spare; /* without memory, the others must be told all the same */
+    static muonium_mpi spare; /* tells the other ranks that this one has no memory */
     if (comm == MPI_COMM_NULL || spare.broken) { /* here they cannot be */
         return comm == MPI_COMM_NULL ? mu_fail(MUONIUM_INVALID, "comm is MPI_COMM_NULL")
                                      : mu_usable(&spare);
@@ -351,7 +351,7 @@ void muonium_mpi_destroy(muonium_mpi *d)
         d->held = false;
     }
     if (d->broken) {
-        return; /* MPI may still write to all of it */
+        return; /* MPI may still write to the memory */
     }
     for (int i = 0; i < MU_WINDOWS; i++) {
         mu_free(d->windows[i].send);

@@ -1,5 +1,5 @@
 /*
- * distributed.h: what the parts of libmuonium_mpi know of each other.
+ * distributed.h: the distributed optimizer, and the functions that its files share.
  *
  *     create.c     create and destroy; which parts this rank owns
  *     compare.c    checks that all ranks have the same model and options
@@ -20,10 +20,10 @@
 #include "mpi/plan.h"
 #include "muonium_mpi.h"
 
-enum { MU_WINDOWS = 4 }; /* rounds that travel at a time */
+enum { MU_WINDOWS = 4 }; /* rounds in flight */
 
-/* What travels to or from one owner in a step: its parts one after the other, each on a
- * multiple of 4 bytes. Gradients have a word before them that tells whether there is one. */
+/* The bytes that travel to or from one owner in a step: its parts one after the other, each
+ * aligned to 4 bytes. A word before each gradient tells whether there is one. */
 typedef struct mu_stream {
     size_t *parts; /* their numbers in the plan */
     size_t *at;    /* first byte of each, and the end of the last */
@@ -39,7 +39,7 @@ typedef struct mu_streams {
     size_t *memory;
 } mu_streams;
 
-/* One round on its way. */
+/* One round in flight. */
 typedef struct mu_window {
     bool busy;
     size_t round;
@@ -48,14 +48,14 @@ typedef struct mu_window {
     int *send_counts, *send_at, *receive_counts, *receive_at; /* one per rank */
 } mu_window;
 
-/* What the owner of a part found in the sum of its gradients; gathered by all. */
+/* What the owner of a part found in the sum of its gradients. All ranks gather it. */
 typedef struct mu_finding {
     uint64_t bad_at; /* the first element that is not finite */
     float bad_value;
-    uint32_t flags; /* MU_PRESENT, MU_BAD, and if that is of the momentum MU_OVERFLOW */
+    uint32_t flags; /* MU_PRESENT, MU_BAD; MU_OVERFLOW if the momentum would be bad */
 } mu_finding;
 
-/* What travels when ranks agree on a status. */
+/* A status and its message, sent when ranks agree. */
 typedef struct mu_message {
     int32_t status;
     char text[508];
@@ -68,15 +68,15 @@ typedef struct mu_sharing mu_sharing; /* sharing.h */
 struct muonium_mpi {
     MPI_Comm comm; /* our own copy of the caller's; MPI_COMM_NULL before there is one */
     int rank, ranks;
-    /* While the object is being made: the caller's communicator, its error handler, the tag
-     * on it by which we call out who is there, and where the copy appears. */
+    /* While the object is being created: the caller's communicator, its error handler, the tag
+     * of the roll call on it, and the copy that is being made. */
     MPI_Comm caller, copy;
     MPI_Errhandler callers_handler;
     int caller_tag;
     muonium_mpi_options options;
     muonium_optimizer *description; /* the caller's */
     muonium_mpi_plan *plan;
-    const mu_kernel *kernel;
+    const mu_rows *rows;
 
     /* Our parts: parameter i of `own` is part own_parts[i] of the plan. */
     muonium_optimizer *own; /* NULL if we have none */
@@ -86,11 +86,11 @@ struct muonium_mpi {
     float **sums; /* of the gradients of each */
     float *sum_memory;
     void **own_data, **own_grads; /* for muonium_step_at */
-    uint8_t *present;             /* of each, for each rank: it has a gradient */
-    float *before;                /* half_updates: our f32 parameters as they were */
-    mu_sharing *sharings;         /* of those that are columns of a matrix */
+    uint8_t *present;             /* per part and rank: the rank has a gradient */
+    float *before;                /* half_updates: our f32 parameters before the step */
+    mu_sharing *sharings;         /* of parts that are columns of a matrix */
     size_t sharing_count;
-    uint64_t idle; /* parts that `own` was given without a gradient, so far */
+    uint64_t idle; /* parts without a gradient in all steps so far: `own` counts them as skipped */
 
     /* The step under way. */
     mu_streams gradients, updates;
@@ -100,68 +100,68 @@ struct muonium_mpi {
     bool *ready;        /* per parameter */
     size_t *pending;    /* per round of gradients: parts in it that are not ready */
     size_t *first_part; /* per parameter, and one more: its first part */
-    size_t *grad_at;    /* per part: where its owner's stream of gradients has it */
-    mu_finding *found;  /* in the order of owners: of each its opinion, then its parts */
-    size_t *found_at;   /* where that of a part is */
-    double *squares;    /* of the units of all parts, in the same order */
-    size_t *squares_at; /* where those of a part begin */
-    bool *active;       /* per parameter: it is stepped */
+    size_t *grad_at;    /* per part: its offset in its owner's stream of gradients */
+    mu_finding *found;  /* by owner: its opinion, then its parts */
+    size_t *found_at;   /* per part: its index in found */
+    double *squares;    /* sums of squares of the units of all parts, in the same order */
+    size_t *squares_at; /* per part: its first index in squares */
+    bool *active;       /* per parameter: this step changes it */
     double norm;
-    uint64_t skipped; /* parameters that were, in all steps */
+    uint64_t skipped; /* parameters that were skipped, in all steps */
 
-    /* What MPI reads and writes when ranks agree: part of the object, so that no rank can
-     * lack the memory to be told. */
+    /* Memory that MPI reads and writes when ranks agree. It is part of the object, so that an
+     * agreement needs no allocation. */
     int64_t given, least;
     mu_message agreed;
     uint64_t counts[2];
 
     bool held;        /* it is among the description's holders */
-    const char *user; /* the call that is calling back; NULL: none */
+    const char *user; /* the call whose callback is running, or NULL */
     bool broken;
     char why[512];
 };
 
 /* ---- waiting.c ---- */
 
-/* Wait for a request until the deadline, and forget it. `what` completes "while ...". */
+/* Wait for a request until the deadline; the request is released. `what` completes "while ...". */
 muonium_status mu_wait(muonium_mpi *d, MPI_Request *request, const char *what);
 
-/* Whether it is complete. */
+/* Whether a request is complete, without waiting. */
 muonium_status mu_test(muonium_mpi *d, MPI_Request *request, const char *what, bool *done);
 
 /* MUONIUM_OK if an MPI call returned success. */
 muonium_status mu_mpi_ok(muonium_mpi *d, int code, const char *what);
 
-/* The same status on all ranks: that of the lowest that failed, with its message. */
+/* Agree on a status: that of the lowest rank that failed, with its message, on all ranks. */
 muonium_status mu_agree(muonium_mpi *d, muonium_status status, const char *what);
 
-/* `bytes` bytes from one rank to all. They must be part of the object, or memory that goes by
+/* Broadcast bytes from one rank. The memory must be part of the object, or be freed with
  * mu_release. */
 muonium_status mu_broadcast(muonium_mpi *d, void *data, size_t bytes, int root, const char *what);
 
-/* The smallest of what all ranks give. */
+/* The smallest value of all ranks. */
 muonium_status mu_smallest(muonium_mpi *d, int64_t value, int64_t *least, const char *what);
 
-/* Free memory that MPI was given, unless it may still write there. */
+/* Free memory that MPI was given, unless MPI may still write to it. */
 void mu_release(const muonium_mpi *d, void *memory);
 
-/* MUONIUM_PEER if the object is of no use any more, MUONIUM_INVALID in a callback of it. */
+/* Fail with MUONIUM_PEER if the object is broken, with MUONIUM_INVALID in one of its callbacks. */
 muonium_status mu_usable(const muonium_mpi *d);
 
 /* ---- create.c ---- */
 
-/* Make our communicator of the caller's, which both are used until mu_settle, so that ranks
- * that have come further hear those that have not; and free ours. */
+/* Make our communicator from the caller's. Both are used until mu_settle, so that ranks that are
+ * ahead hear those that are not. mu_disconnect frees ours. */
 muonium_status mu_connect(muonium_mpi *d, MPI_Comm comm);
 void mu_settle(muonium_mpi *d);
 void mu_disconnect(muonium_mpi *d);
 
 /* ---- compare.c ---- */
 
-/* Fail on all ranks, naming the first difference, unless all have the same. */
+/* Fail on all ranks, naming the first difference, unless all have the same configuration. */
 muonium_status mu_compare_ranks(muonium_mpi *d);
 
-/* A number for the options that can be changed since, of all groups. */
+/* A hash of the options that can change after creation, of all groups. */
 uint64_t mu_hash_rates(const muonium_mpi *d);
 
 /* ---- stream.c ---- */
@@ -171,51 +171,51 @@ void mu_streams_free(mu_streams *streams);
 
 size_t mu_stream_bytes(const mu_stream *stream);
 
-/* The bytes of round `round` that concern owner `owner`: [from, to) of its stream. */
+/* The bytes of a round in the stream of an owner: [from, to). */
 void mu_round_range(const mu_streams *streams, size_t round, int owner, size_t *from, size_t *to);
 
 /* A run of elements of one part within a range of a stream. */
 typedef struct mu_run {
     size_t part;         /* number in the plan */
     size_t index;        /* in the stream */
-    bool starts;         /* its word is within the range */
-    size_t word;         /* and lies so many bytes after the beginning of the range, */
-    size_t bytes;        /* as does the first element */
+    bool starts;         /* the word before the gradient is in the range */
+    size_t word;         /* offset of the word from the start of the range, in bytes */
+    size_t bytes;        /* offset of the first element */
     size_t first, count; /* elements of the part */
 } mu_run;
 
-/* The run at or after byte *from of a stream, before `to`; moves *from on. `origin` is where
- * the range began. */
+/* The first run at or after byte *from of a stream and before `to`; *from becomes its end.
+ * `origin` is the start of the range. */
 bool mu_next_run(const muonium_mpi *d, const mu_streams *streams, int owner, size_t origin,
                  size_t *from, size_t to, mu_run *run);
 
 /* The type in which a part's elements travel. */
 muonium_dtype mu_wire_type(const muonium_mpi *d, size_t part, bool gradients);
 
-/* Elements of a part to, or from, consecutive ones of a type: of its gradient, or of the
- * parameter. */
+/* Convert elements of a part, of its gradient or its data, to or from consecutive elements of a
+ * type. */
 void mu_pack_gradient(const muonium_mpi *d, const mu_run *run, muonium_dtype type, void *to);
 void mu_pack_data(const muonium_mpi *d, const mu_run *run, muonium_dtype type, void *to);
 void mu_unpack_data(const muonium_mpi *d, const mu_run *run, muonium_dtype type, const void *from);
 
-/* data += change, for f32 parameters; `before`, if not NULL, is what they were. */
+/* data += change, for f32 parameters; with `before`, data = before + change. */
 void mu_add_change(const muonium_mpi *d, const mu_run *run, const uint16_t *change,
                    const float *before);
 
 /* ---- gradients.c ---- */
 
-/* Start what is ready, take what has come; `all`: until everything has. */
+/* Start the rounds that are ready and receive those that are complete; `all`: wait for all. */
 muonium_status mu_move_gradients(muonium_mpi *d, bool all);
 
 /* ---- across.c ---- */
 
-/* Tell those of our parts that are columns of a matrix how to reach the others. */
+/* Set up the sums over columns of those of our parts that share a matrix with other ranks. */
 muonium_status mu_share_columns(muonium_mpi *d);
 void mu_unshare_columns(muonium_mpi *d);
 
 /* ---- verdict.c ---- */
 
-/* Look at the sums, agree with all ranks on what is stepped, clip. */
+/* Examine the sums, agree with all ranks on which parameters are stepped, clip. */
 muonium_status mu_reach_verdict(muonium_mpi *d);
 
 /* ---- updates.c ---- */

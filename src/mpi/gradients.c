@@ -1,8 +1,7 @@
 /*
- * gradients.c: to the owners. A round starts when all gradients in it are ready, rounds in
- * order, a few at a time; what has come is summed in the order of ranks, in f32. A rank
- * without a gradient says so in the word before it and adds nothing, not even zero, so that
- * the sum is that of those that have one.
+ * gradients.c: sends gradients to their owners, which sum them. Rounds start in order, each when
+ * all of its gradients are ready, a few at a time. Owners sum in the order of ranks, in f32. A
+ * rank without a gradient says so in the word before it, and nothing is added, not even zero.
  */
 #include "mpi/distributed.h"
 
@@ -78,7 +77,7 @@ static void add_rank(const muonium_mpi *d, const void *from, muonium_dtype type,
     for (size_t done = 0; done < count;) {
         size_t piece = count - done < MU_PIECE ? count - done : MU_PIECE;
         mu_block row = {(char *)(uintptr_t)from + done * bytes, type, 1, 1, 1, piece};
-        d->kernel->load(&row, first ? sum + done : buffer, piece);
+        d->rows->load(&row, first ? sum + done : buffer, piece);
         for (size_t i = 0; !first && i < piece; i++) {
             sum[done + i] += buffer[i];
         }
@@ -93,13 +92,13 @@ static void divide(float *sum, size_t count, float by)
     }
 }
 
-/* Where part `index` of our stream of gradients, which runs backwards, is among our parts. */
+/* The index in own_parts of part `index` of our stream of gradients, whose order is reversed. */
 static size_t own_index(const muonium_mpi *d, size_t index)
 {
     return d->own_count - 1 - index;
 }
 
-/* A stretch of a run that one thread sums. */
+/* Elements that one task sums. */
 enum { STRETCH = 1 << 15 };
 
 typedef struct summing {
@@ -149,7 +148,7 @@ static void sum_round(const muonium_mpi *d, const mu_window *w)
 
 /* ---- moving on ---- */
 
-/* Rounds are taken in their order: what a word said holds for the rounds after it. */
+/* Rounds are received in order, since the word before a gradient is valid for later rounds. */
 static muonium_status take_rounds(muonium_mpi *d, bool wait_for_one)
 {
     muonium_status status = MUONIUM_OK;

@@ -1,6 +1,7 @@
 /*
- * loading.c: every rank opens the file, reads the state of its own parts into memory of its
- * own, and verifies the checksums of its share of the tensors. When all have, all take over.
+ * loading.c: every rank opens the file, reads the state of its parts into separate memory, and
+ * verifies the checksums of its share of the tensors. When all ranks have succeeded, all take
+ * over the state.
  */
 #include "mpi/segments.h"
 
@@ -17,7 +18,7 @@ typedef struct loading {
     const char *path;
     char *buffer;
     void *(*values)[MU_STATE_KINDS]; /* of each of our parts */
-    bool asked;                      /* the others were asked whether they agree */
+    bool asked;                      /* mu_agree was called */
 } loading;
 
 /* ---- verifying ---- */
@@ -42,7 +43,7 @@ static muonium_status verify(const loading *l, const mu_incoming_array *array)
 
 /* ---- reading ---- */
 
-/* `count` elements from element `first` of an array on, to place `to` of ours. */
+/* Read `count` elements from element `first` of the file's array, to element `to` of ours. */
 static muonium_status read_run(const loading *l, mu_incoming_array *ours, size_t first, size_t to,
                                size_t count)
 {
@@ -60,7 +61,7 @@ static muonium_status read_run(const loading *l, mu_incoming_array *ours, size_t
     return status;
 }
 
-/* The state of one of our parts from an array of its whole parameter. */
+/* Read the share of one of our parts in an array of the whole parameter. */
 static muonium_status read_part(loading *l, size_t own, const mu_incoming_array *array)
 {
     const muonium_mpi *d = l->d;
@@ -189,7 +190,7 @@ muonium_status muonium_mpi_load(muonium_mpi *d, const char *path)
     }
     if (status == MUONIUM_OK) {
         l.reader = reader;
-        d->user = __func__; /* in the log that the description has */
+        d->user = __func__; /* the description may call its log */
         status = mu_load_into(d->description, reader, take, &l);
         d->user = NULL;
     }

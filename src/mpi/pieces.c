@@ -1,12 +1,12 @@
 /*
- * pieces.c: where parameters may be cut between owners. What is cut here depends on shapes
- * and layouts alone, so that sums over pieces are the same for every number of ranks.
+ * pieces.c: cuts parameters into parts that different ranks may own. The cuts depend on shapes
+ * and layouts alone, so that sums over parts are the same for every number of ranks.
  */
 #include "mpi/plan.h"
 
 #include <stdio.h>
 
-enum { SLICE = 1 << 18 }; /* elements of an AdamW parameter */
+enum { SLICE = 1 << 18 }; /* elements per part of an AdamW parameter */
 
 static bool is_dense(const mu_parameter *p)
 {
@@ -127,7 +127,7 @@ void mu_tensor_of_part(const mu_parameter *p, const mu_part *part, mu_part_tenso
     t->route = p->muon ? MUONIUM_ROUTE_MUON : MUONIUM_ROUTE_ADAM;
     t->grad_strides = NULL;
     if (part->cut == MU_CUT_WHOLE) {
-        return; /* the name is the parameter's own, which outlives this */
+        return; /* the name is that of the parameter, which outlives this */
     }
     snprintf(made->name, sizeof made->name, "parameter %zu from element %zu", p->number, first);
     t->name = made->name;

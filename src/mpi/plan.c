@@ -1,5 +1,5 @@
 /*
- * plan.c: packing pieces onto ranks, longest first, and telling what came out.
+ * plan.c: assigns pieces to ranks, longest first, and describes the result.
  */
 #include "mpi/plan.h"
 
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A matrix is cut by columns only if that takes at least this much off its time. */
+/* A matrix is cut by columns only if its longest piece takes less than this share of its time. */
 #define WORTH_A_SPLIT 0.8
 
 static const muonium_mpi_plan_options defaults = {
@@ -52,7 +52,7 @@ static muonium_status consider_split(const muonium_optimizer *description,
 {
     const mu_parameter *p = description->parameters[part->piece.parameter];
     const muonium_group *group = p->group;
-    /* NorMuon needs whole rows, and random rounding numbers elements in one run. */
+    /* NorMuon needs whole rows; stochastic rounding numbers elements consecutively. */
     bool whole = group->options.normuon ||
                  (group->options.stochastic_rounding && p->tensor.dtype != MUONIUM_F32);
     *s = (split){.most = 1};
@@ -72,15 +72,15 @@ static muonium_status consider_split(const muonium_optimizer *description,
     return status;
 }
 
-/* The longest of so many pieces of a matrix. */
+/* The seconds of the longest of `ways` pieces. */
 static double longest_of(const split *s, size_t ways)
 {
     double widest = (double)((s->blocks + ways - 1) / ways * s->block);
     return s->price.fixed + s->by_column * widest;
 }
 
-/* The fewest pieces of which none takes longer than a limit, or than little more than is
- * possible at all: what every piece repeats, all must pay for. */
+/* The smallest number of pieces whose longest is within the limit, or within 25 % of the
+ * shortest possible. More pieces cost more in total: each repeats the fixed work. */
 static size_t ways_within(const mu_part *part, const split *s, double limit)
 {
     if (s->most == 1 || part->piece.seconds <= limit) {
@@ -95,7 +95,7 @@ static size_t ways_within(const mu_part *part, const split *s, double limit)
     return longest_of(s, ways) < WORTH_A_SPLIT * part->piece.seconds ? ways : 1;
 }
 
-/* The pieces of a matrix: as many whole blocks for each as for the others, or one more. */
+/* Cut a matrix into pieces of whole blocks, whose numbers differ by at most one. */
 static void split_part(const mu_part *whole, const split *s, size_t ways, mu_part *pieces)
 {
     bool tall = whole->rows > whole->cols;
@@ -110,7 +110,7 @@ static void split_part(const mu_part *whole, const split *s, size_t ways, mu_par
         part->col_count = to - from;
         part->siblings = ways;
         part->turn = k;
-        part->triangles = s->price.grams * s->m * (s->m + 1); /* on its way, and as result */
+        part->triangles = s->price.grams * s->m * (s->m + 1); /* sent on, and sent back */
         part->elements = s->m * part->col_count;
         part->piece.seconds = s->price.fixed + s->by_column * (double)part->col_count;
         part->piece.first += tall ? from * s->m : from;
@@ -132,7 +132,7 @@ static int compare_parts(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* A rank and what it has to do. */
+/* A rank and its load. */
 typedef struct worker {
     double seconds;
     int rank;
@@ -152,7 +152,7 @@ static int compare_ranks(const void *a, const void *b)
     return ((const worker *)a)->rank - ((const worker *)b)->rank;
 }
 
-/* The first of those with the least to do. */
+/* The first rank with the least load. */
 static worker *least_loaded(worker *workers, int ranks)
 {
     worker *least = workers;
@@ -170,8 +170,8 @@ static void give(mu_part *part, worker *to)
     to->seconds += part->piece.seconds;
 }
 
-/* Give every part an owner; returns the seconds of the busiest. The pieces of one matrix
- * are given out together, to as many ranks, in the order of these: sums pass along them. */
+/* Give every part an owner; returns the seconds of the busiest rank. The pieces of one matrix are
+ * assigned together, to different ranks in ascending order, since sums travel along them. */
 static double pack(mu_part *parts, size_t count, mu_part **order, worker *workers, int ranks)
 {
     size_t units = 0;
@@ -204,7 +204,7 @@ static double pack(mu_part *parts, size_t count, mu_part **order, worker *worker
 
 /* ---- the search for a limit ---- */
 
-/* Parts that stay whole unless a limit on their time says otherwise. */
+/* The search for the limit beyond which matrices are cut. */
 typedef struct search {
     const mu_part *whole;
     size_t whole_count;
@@ -231,7 +231,7 @@ static double try_limit(search *s, double limit)
     return pack(s->parts, s->count, s->order, s->workers, s->ranks);
 }
 
-/* Cut no more than pays: from no limit down, and the first that is hard to better. */
+/* Lower the limit as long as that shortens the step noticeably. */
 static void find_limit(search *s, double longest, double share)
 {
     double best_limit = INFINITY, best = try_limit(s, INFINITY);
@@ -283,7 +283,7 @@ static muonium_status assign(const muonium_optimizer *description,
     return status;
 }
 
-/* ---- telling ---- */
+/* ---- description ---- */
 
 static uint64_t state_bytes(const mu_parameter *p, const mu_part *part)
 {
@@ -395,17 +395,18 @@ void muonium_mpi_plan_destroy(muonium_mpi_plan *plan)
     }
 }
 
-muonium_status muonium_mpi_plan_describe(const muonium_mpi_plan *plan, muonium_mpi_plan_info *info)
+muonium_status muonium_mpi_plan_describe_sized(const muonium_mpi_plan *plan,
+                                               muonium_mpi_plan_info *info, size_t size)
 {
     if (!plan || !info) {
         return mu_fail(MUONIUM_INVALID, "%s is NULL", plan ? "info" : "plan");
     }
-    *info = plan->info;
+    mu_sized_write(info, size, &plan->info, sizeof plan->info);
     return MUONIUM_OK;
 }
 
-muonium_status muonium_mpi_plan_share(const muonium_mpi_plan *plan, int rank,
-                                      muonium_mpi_share *load)
+muonium_status muonium_mpi_plan_share_sized(const muonium_mpi_plan *plan, int rank,
+                                            muonium_mpi_share *load, size_t size)
 {
     if (!plan || !load) {
         return mu_fail(MUONIUM_INVALID, "%s is NULL", plan ? "load" : "plan");
@@ -414,12 +415,12 @@ muonium_status muonium_mpi_plan_share(const muonium_mpi_plan *plan, int rank,
         return mu_fail(MUONIUM_INVALID, "rank is %d: there are %d, counted from 0", rank,
                        plan->ranks);
     }
-    *load = plan->loads[rank];
+    mu_sized_write(load, size, &plan->loads[rank], sizeof plan->loads[rank]);
     return MUONIUM_OK;
 }
 
-muonium_status muonium_mpi_plan_piece(const muonium_mpi_plan *plan, size_t index,
-                                      muonium_mpi_piece *piece)
+muonium_status muonium_mpi_plan_piece_sized(const muonium_mpi_plan *plan, size_t index,
+                                            muonium_mpi_piece *piece, size_t size)
 {
     if (!plan || !piece) {
         return mu_fail(MUONIUM_INVALID, "%s is NULL", plan ? "piece" : "plan");
@@ -428,6 +429,6 @@ muonium_status muonium_mpi_plan_piece(const muonium_mpi_plan *plan, size_t index
         return mu_fail(MUONIUM_INVALID, "piece is %zu: there are %zu, counted from 0", index,
                        plan->count);
     }
-    *piece = plan->parts[index].piece;
+    mu_sized_write(piece, size, &plan->parts[index].piece, sizeof plan->parts[index].piece);
     return MUONIUM_OK;
 }

@@ -1,9 +1,9 @@
 /*
- * plan.h: pieces of parameters, and who owns them.
+ * plan.h: the parts of parameters, and their owners.
  *
- *     pieces.c  cutting parameters
- *     cost.c    what a piece takes
- *     plan.c    packing, and the public functions of muonium_mpi_plan.h
+ *     pieces.c  cuts parameters
+ *     cost.c    estimates the time of a part
+ *     plan.c    assigns parts to ranks; the public functions of muonium_mpi_plan.h
  *
  * None of it needs MPI.
  */
@@ -14,10 +14,10 @@
 
 #include "optimizer/optimizer.h"
 
-/* How a piece lies in its parameter. */
+/* How a part lies in its parameter. */
 typedef enum mu_cut {
     MU_CUT_WHOLE,   /* all of it */
-    MU_CUT_LEADING, /* some indices of dimension 0, whose layout stays */
+    MU_CUT_LEADING, /* some indices of dimension 0, under the same layout */
     MU_CUT_BLOCK,   /* one block of rows, which is one matrix */
     MU_CUT_SLICE,   /* elements of a dense AdamW parameter */
     MU_CUT_COLUMNS  /* some columns of one oriented matrix */
@@ -27,19 +27,19 @@ typedef struct mu_part {
     muonium_mpi_piece piece;
     mu_cut cut;
     size_t elements;
-    /* A piece that is exactly one matrix, of rows by cols, or some columns of it; 0 if it is
-     * not. Sums over its columns are formed by blocks of `block`. */
+    /* The matrix of which the part is all or some columns; 0 if the part is not of one matrix.
+     * Sums over its columns are formed in blocks of `block` columns. */
     size_t rows, cols, block;
-    /* The columns of the oriented matrix; for MU_CUT_COLUMNS the pieces of that matrix, which
-     * are neighbours, of which this is number `turn`. */
+    /* Columns of the oriented matrix. For MU_CUT_COLUMNS: the part is number `turn` of the
+     * `siblings` consecutive parts of one matrix. */
     size_t first_col, col_count;
     size_t siblings, turn;
-    uint64_t triangles; /* elements of sums that pass through its owner */
+    uint64_t triangles; /* elements of sums that its owner sends */
 } mu_part;
 
 struct muonium_mpi_plan {
     int ranks;
-    mu_part *parts; /* by parameter, then by place in it */
+    mu_part *parts; /* ordered by parameter, then by position */
     size_t count;
     muonium_mpi_share *loads; /* one per rank */
     muonium_mpi_plan_info info;
@@ -47,13 +47,13 @@ struct muonium_mpi_plan {
 
 /* ---- pieces.c ---- */
 
-/* Cut all parameters as the shapes say. */
+/* Cut all parameters by their shapes and layouts. */
 muonium_status mu_cut_parameters(const muonium_optimizer *description, mu_part **parts,
                                  size_t *count);
 
-/* The tensor that a part is, for an optimizer that holds the parts of one rank: the type,
- * shape, layout and strides of it, its data where the whole parameter's are, and dense f32
- * gradients. The tensor's name and strides point into the struct, or to the parameter's. */
+/* A part as a tensor, for the optimizer that holds the parts of one rank. Its data are in the
+ * memory of the whole parameter; its gradients are dense f32. Name and strides of the tensor
+ * point into the struct or to the parameter. */
 typedef struct mu_part_tensor {
     muonium_tensor tensor;
     ptrdiff_t strides[2];
@@ -62,20 +62,20 @@ typedef struct mu_part_tensor {
 
 void mu_tensor_of_part(const mu_parameter *p, const mu_part *part, mu_part_tensor *made);
 
-/* Sums of squares are formed by units, which do not depend on who has which columns: blocks
- * of columns of the oriented matrix, or all of another part. */
+/* Sums of squares are formed by units, which do not depend on the owners of columns: a block of
+ * columns of the oriented matrix, or the whole of another part. */
 size_t mu_units_of_part(const mu_part *part);
 
 /* ---- cost.c ---- */
 
-/* Seconds that all parts take. */
+/* Estimate the seconds of all parts. */
 muonium_status mu_price_parts(const muonium_optimizer *description,
                               const muonium_mpi_plan_options *options, mu_part *parts,
                               size_t count);
 
-/* What cutting an m x n matrix, m <= n, by columns would mean. */
+/* The cost of cutting an m x n matrix, m <= n, by columns. */
 typedef struct mu_split_price {
-    double fixed; /* seconds that do not shrink with the columns */
+    double fixed; /* seconds that do not depend on the number of columns */
     size_t grams; /* Gram matrices that are summed per step */
 } mu_split_price;
 

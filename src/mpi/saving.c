@@ -1,8 +1,8 @@
 /*
- * saving.c: one file for all ranks. Owners tell the checksums of their segments, from which
- * rank 0 makes those of whole arrays for the header; then the arrays pass by rank 0 in the
- * order of the file, a piece at a time, each owner sending what it has of it. If rank 0
- * fails, it still takes what comes, so that nobody waits for it, and tells all in the end.
+ * saving.c: saves one file for all ranks. Owners compute the checksums of their segments; rank 0
+ * joins them to those of whole arrays for the header. Then rank 0 receives the arrays in the
+ * order of the file, a piece at a time, from their owners. If rank 0 fails, it still receives
+ * all pieces, so that no rank waits for it, and all ranks agree on the error at the end.
  */
 #include "mpi/segments.h"
 
@@ -16,17 +16,17 @@ static const char what[] = "saving";
 
 typedef struct saving {
     muonium_mpi *d;
-    char *buffer;   /* a piece, as it comes from or goes to others */
+    char *buffer;   /* a piece that is sent or received, and another */
     uint32_t *crcs; /* of all segments, in the order of the file */
     size_t crc_count, crc_next;
-    size_t at;             /* where in its array the visited segment begins, in elements */
-    muonium_status status; /* of what is ours: see check_segment */
-    /* Where rank 0 is in the file: */
+    size_t at;             /* first element of the visited segment in its array */
+    muonium_status status; /* of the check of our segments */
+    /* The position of rank 0 in the file: */
     size_t parameter, array, first;
     bool drained;
 } saving;
 
-/* The bytes of an array that a part has, if it is ours. */
+/* The bytes of a segment in one of our parts. */
 static const char *own_bytes(const muonium_mpi *d, const mu_segment *s, mu_state_kind kind)
 {
     mu_state_array arrays[MU_STATE_KINDS];
@@ -46,7 +46,7 @@ static int owner_of(const muonium_mpi *d, const mu_segment *s)
 
 /* ---- checksums ---- */
 
-/* Visit the segments of all arrays that are saved, in the order of the file. */
+/* Visit the segments of all saved arrays, in the order of the file. */
 static void visit_segments(saving *s, void (*visit)(saving *s, const mu_state_array *array,
                                                     const mu_segment *segment))
 {
@@ -73,7 +73,7 @@ static void count_segment(saving *s, const mu_state_array *array, const mu_segme
     s->crc_count++;
 }
 
-/* What a load would refuse is not saved. */
+/* Do not save what a load would refuse. */
 static void check_segment(saving *s, const mu_state_array *array, const mu_segment *segment)
 {
     const muonium_mpi *d = s->d;
@@ -87,7 +87,8 @@ static void check_segment(saving *s, const mu_state_array *array, const mu_segme
     }
 }
 
-/* Of segments of others: zero, so that sums of what all have are the checksums. */
+/* The checksum of a segment of another rank is 0 here, so that the sum over ranks is the
+ * checksum. */
 static void checksum_segment(saving *s, const mu_state_array *array, const mu_segment *segment)
 {
     uint32_t *crc = &s->crcs[s->crc_next++];
@@ -146,7 +147,7 @@ static muonium_status join_checksums(void *context, size_t parameter, const mu_s
 
 /* ---- data ---- */
 
-/* Visit what each owner has of a piece of an array: bytes [first, first + bytes). */
+/* Visits the segments of a piece of an array: bytes [first, first + bytes). */
 typedef struct passing {
     const muonium_mpi *d;
     size_t parameter;
@@ -177,7 +178,7 @@ static bool next_segment(passing *p)
     return true;
 }
 
-/* What one owner has of a piece, one after the other; returns how much. */
+/* The bytes of a piece that one rank owns. */
 static size_t bytes_of(passing p, int owner)
 {
     size_t sum = 0;
@@ -206,7 +207,7 @@ static muonium_status send_piece(saving *s, passing p)
     return status == MUONIUM_OK ? mu_wait(d, &request, what) : status;
 }
 
-/* On rank 0: what each owner sends lies in the buffer, owner after owner. */
+/* On rank 0: receive a piece. The buffer holds what each owner sent, owner after owner. */
 static muonium_status receive_piece(saving *s, passing piece, char *to)
 {
     muonium_mpi *d = s->d;
@@ -249,7 +250,7 @@ static muonium_status fetch(void *context, size_t parameter, const mu_state_arra
     return receive_piece(s, pass(s->d, parameter, array, first, bytes), to);
 }
 
-/* All pieces of the file, or those after the one that rank 0 fetched last. */
+/* Send or receive all pieces of the file that come after the last that rank 0 fetched. */
 static muonium_status pass_all(saving *s, bool receive)
 {
     const muonium_optimizer *o = s->d->description;

@@ -3,7 +3,7 @@
  */
 #include "mpi/segments.h"
 
-/* Whether an element of the parameter is in a part, and where. */
+/* Whether a part has an element of the parameter; if so, sets offset and count. */
 static bool within(const mu_part *part, size_t element, mu_segment *found)
 {
     const muonium_mpi_piece *piece = &part->piece;

@@ -1,5 +1,5 @@
 /*
- * segments.h: where the elements of a parameter's state lie among ranks.
+ * segments.h: which rank has which elements of the state of a parameter.
  */
 #ifndef MU_MPI_SEGMENTS_H
 #define MU_MPI_SEGMENTS_H
@@ -8,7 +8,7 @@
 
 #include "checkpoint/state.h"
 
-/* Consecutive elements of an array of a parameter that one part has, consecutive there too. */
+/* Elements that are consecutive both in the array of a parameter and in that of a part. */
 typedef struct mu_segment {
     size_t part;
     size_t offset; /* in the part's own array */
@@ -18,11 +18,11 @@ typedef struct mu_segment {
 /* The segment that begins with element `index` of an array of parameter `parameter`. */
 mu_segment mu_segment_at(const muonium_mpi *d, size_t parameter, mu_state_kind kind, size_t index);
 
-/* The rows of a matrix, of those that NorMuon counts, that a part has: the first, and how
- * many. */
+/* The rows that a part has, of all rows of all matrices of its parameter: the first, and their
+ * number. */
 void mu_rows_of_part(const muonium_mpi *d, size_t part, size_t *first, size_t *count);
 
-/* The arrays of one of our parts, of `own`. */
+/* The state arrays of one of our parts. */
 size_t mu_own_arrays(const muonium_mpi *d, size_t part, mu_state_array arrays[MU_STATE_KINDS]);
 
 #endif

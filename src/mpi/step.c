@@ -1,6 +1,6 @@
 /*
- * step.c: a step from its parts. Up to the verdict nothing of parameters or state changes,
- * so all that can fail but for a missing rank comes before.
+ * step.c: the distributed step. Parameters and state change only after the verdict. All errors
+ * but a missing rank are found before.
  */
 #include "mpi/distributed.h"
 #include "optimizer/schedule.h"
@@ -14,7 +14,7 @@ static muonium_status check(const muonium_mpi *d)
     return d ? mu_usable(d) : mu_fail(MUONIUM_INVALID, "distributed is NULL");
 }
 
-/* The rounds that a part of the gradients travels in. */
+/* The first and last round that carry the gradient of a part. */
 static void rounds_of(const muonium_mpi *d, size_t part, size_t *first, size_t *last)
 {
     size_t bytes = sizeof(uint32_t) +
@@ -102,7 +102,7 @@ muonium_status muonium_mpi_progress(muonium_mpi *d)
 
 /* ---- the owner's part ---- */
 
-/* Rates may have been changed in the description since the last step, */
+/* Copy the rates of the description, which may have changed since the last step. */
 static void follow_rates(muonium_mpi *d)
 {
     const muonium_group *from = d->description->groups;
@@ -116,7 +116,7 @@ static void follow_rates(muonium_mpi *d)
     }
 }
 
-/* and so may places. */
+/* Copy the addresses of the description, which may have changed too. */
 static void follow_places(muonium_mpi *d)
 {
     for (size_t i = 0; i < d->own_count; i++) {
@@ -167,7 +167,7 @@ static muonium_status finish(muonium_mpi *d)
     if (d->own) {
         status = mu_step_prepare_at(d->own, d->own_data, d->own_grads, d->own_count);
     }
-    status = mu_agree(d, status, "stepping"); /* while nothing has changed on any rank */
+    status = mu_agree(d, status, "stepping"); /* no rank has changed anything yet */
     if (status != MUONIUM_OK) {
         return status;
     }
@@ -175,7 +175,7 @@ static muonium_status finish(muonium_mpi *d)
     if (d->own) {
         mu_step_commit(d->own);
     }
-    if (d->broken) { /* while columns were being summed */
+    if (d->broken) { /* a sum over columns failed */
         return mu_usable(d);
     }
     count_step(d);
@@ -204,7 +204,7 @@ muonium_status muonium_mpi_step(muonium_mpi *d)
     return status == MUONIUM_OK ? muonium_mpi_finish(d) : status;
 }
 
-/* ---- telling ---- */
+/* ---- reports ---- */
 
 double muonium_mpi_grad_norm(const muonium_mpi *d)
 {
@@ -254,7 +254,7 @@ muonium_status muonium_mpi_report(const muonium_mpi *d, muonium_log *line, void 
     return MUONIUM_OK;
 }
 
-muonium_status muonium_mpi_count(muonium_mpi *d, muonium_counters *counters)
+muonium_status muonium_mpi_count_sized(muonium_mpi *d, muonium_counters *counters, size_t size)
 {
     enum { SUMMED = 4 };
     static const char what[] = "adding up counters";
@@ -266,7 +266,7 @@ muonium_status muonium_mpi_count(muonium_mpi *d, muonium_counters *counters)
     status = d->own ? muonium_count(d->own, &own) : MUONIUM_OK;
     status = mu_agree(d, status, what);
     if (status == MUONIUM_OK) {
-        status = muonium_count(d->description, &all); /* does not fail where others do not */
+        status = muonium_count(d->description, &all); /* the same status on all ranks */
     }
     uint64_t *sums = mu_alloc(2 * SUMMED * sizeof *sums);
     status = mu_agree(d, sums ? status : mu_fail(MUONIUM_NO_MEMORY, "no memory for sums"), what);
@@ -290,7 +290,7 @@ muonium_status muonium_mpi_count(muonium_mpi *d, muonium_counters *counters)
             all.zero += sums[SUMMED + 2];
             all.skipped += sums[SUMMED + 3] + d->skipped;
             all.scratch_bytes = (size_t)-least;
-            *counters = all;
+            mu_sized_write(counters, size, &all, sizeof all);
         }
     }
     mu_release(d, sums);

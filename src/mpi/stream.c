@@ -1,8 +1,8 @@
 /*
- * stream.c: the order in which pieces travel. All that concerns one owner is one stream of
- * bytes, cut into slabs of equal length; round k carries slab k of every stream. Owners have
- * about as much each, so every round is balanced however large single matrices are, and no
- * count exceeds what an MPI call can take.
+ * stream.c: the order in which pieces travel. The parts of one owner form one stream of bytes,
+ * cut into slabs of equal length; round k carries slab k of every stream. The streams are of
+ * similar length, so that every round is balanced, however large single matrices are, and no
+ * count exceeds the limit of an MPI call.
  */
 #include "mpi/distributed.h"
 
@@ -72,8 +72,8 @@ muonium_status mu_streams_make(const muonium_mpi *d, bool gradients, mu_streams 
         longest = bytes > longest ? bytes : longest;
         total += bytes;
     }
-    /* What one rank gets in a round from all must fit into one call, and no bucket is larger
-     * than all that there is. */
+    /* The bytes that one rank receives in a round must fit into one call. No bucket is larger
+     * than the whole. */
     size_t most = d->options.chunk_bytes / ranks, wanted = d->options.bucket_bytes / ranks;
     wanted = wanted < total / ranks ? wanted : total / ranks;
     size_t slab = wanted < 4096 ? 4096 : wanted;
@@ -97,7 +97,7 @@ void mu_round_range(const mu_streams *streams, size_t round, int owner, size_t *
     *to = bytes - *from < streams->slab ? bytes : *from + streams->slab;
 }
 
-/* The part in which a byte of a stream lies. */
+/* The part that contains a byte of a stream. */
 static size_t part_at(const mu_stream *stream, size_t byte)
 {
     size_t low = 0, high = stream->count;
@@ -139,7 +139,7 @@ bool mu_next_run(const muonium_mpi *d, const mu_streams *streams, int owner, siz
 
 /* ---- elements ---- */
 
-/* Some elements of a part that are evenly spaced in the parameter and in its gradient. */
+/* Some elements of a part with one stride in the parameter and one in its gradient. */
 static mu_piece piece_of(const muonium_mpi *d, const mu_run *run, size_t done)
 {
     const muonium_mpi_piece *part = &d->plan->parts[run->part].piece;
@@ -151,7 +151,7 @@ static mu_piece piece_of(const muonium_mpi *d, const mu_run *run, size_t done)
     return mu_piece_at(p, start, &p->all, part->first + row * part->stride + col, most);
 }
 
-/* One row of consecutive or spaced elements to another type. */
+/* Convert a row of elements, consecutive or not, to another type. */
 static void convert(const muonium_mpi *d, mu_block from, mu_block to)
 {
     float buffer[MU_PIECE];
@@ -162,8 +162,8 @@ static void convert(const muonium_mpi *d, mu_block from, mu_block to)
     }
     for (size_t done = 0, count = from.cols; done < count;) {
         from.cols = to.cols = count - done < MU_PIECE ? count - done : MU_PIECE;
-        d->kernel->load(&from, buffer, from.cols);
-        d->kernel->store(buffer, to.cols, &to);
+        d->rows->load(&from, buffer, from.cols);
+        d->rows->store(buffer, to.cols, &to);
         from.data = (char *)from.data + (ptrdiff_t)(from.cols * from_bytes) * from.col_stride;
         to.data = (char *)to.data + (ptrdiff_t)(to.cols * to_bytes) * to.col_stride;
         done += from.cols;

@@ -1,7 +1,7 @@
 /*
- * updates.c: back from the owners. What an owner has stepped goes to all, slab by slab: the
- * parameters themselves, in their type, or, under half_updates, their changes rounded to
- * bf16, which the owner then applies as all others do.
+ * updates.c: sends updated parts from their owners to all ranks, slab by slab. The parameters
+ * travel in their own type. Under half_updates their changes travel, rounded to bf16, and the
+ * owner applies the rounded changes as all other ranks do.
  */
 #include "mpi/distributed.h"
 
@@ -17,8 +17,8 @@ static bool by_change(const muonium_mpi *d, size_t part)
     return d->options.half_updates && p->tensor.dtype == MUONIUM_F32;
 }
 
-/* What a run of one of our parts was before the step; `before` holds our parts one after
- * the other, as `sums` does. */
+/* The values of a run of one of our parts before the step. `before` holds our parts one after
+ * the other, as sum_memory does. */
 static float *before_of(const muonium_mpi *d, const mu_run *run)
 {
     return d->before + (d->sums[run->index] - d->sum_memory) + run->first;

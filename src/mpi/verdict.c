@@ -1,7 +1,7 @@
 /*
- * verdict.c: what is stepped, decided by all ranks alike. Owners look at their sums; what
- * they found goes to everyone; everyone draws the same conclusions. Sums of squares are
- * formed by pieces, which do not depend on the number of ranks, and then in their order.
+ * verdict.c: which parameters are stepped. Owners examine their sums of gradients and send their
+ * findings to all ranks, which draw the same conclusions. Sums of squares are formed by units
+ * that do not depend on the number of ranks, and added in order.
  */
 #include "mpi/distributed.h"
 #include "optimizer/schedule.h"
@@ -14,7 +14,7 @@ static const char what[] = "agreeing on the gradients";
 
 /* ---- looking ---- */
 
-/* Sixteen sums side by side, so that the processor can; added up in order. */
+/* Sixteen partial sums, so that the compiler vectorises; added in order. */
 static double squares_of(const float *x, size_t n)
 {
     enum { SUMS = 16 };
@@ -34,7 +34,7 @@ static double squares_of(const float *x, size_t n)
     return total;
 }
 
-/* Those of one unit of one of our parts: columns of rows, or rows of columns. */
+/* The sum of squares of one unit of one of our parts. */
 static double unit_squares(const mu_part *part, const float *sum, size_t unit)
 {
     if (part->rows == 0) {
@@ -53,8 +53,8 @@ static double unit_squares(const mu_part *part, const float *sum, size_t unit)
     return total;
 }
 
-/* Whether a sum of finite gradients makes the momentum of its part overflow. `total` is the
- * sum of its squares. */
+/* Check whether a finite sum of gradients makes the momentum of a part overflow. `total` is the
+ * sum of squares of the gradients. */
 static void look_at_momentum(const muonium_mpi *d, size_t index, double total, mu_finding *f)
 {
     mu_parameter p = *d->own->parameters[index];
@@ -91,7 +91,7 @@ static void look(void *context, size_t index, unsigned worker)
         squares[unit] = unit_squares(&d->plan->parts[part], sum, unit);
         total += squares[unit];
     }
-    if (isfinite(total)) { /* squares of f32 do not leave the range of double */
+    if (isfinite(total)) { /* sums of f32 squares do not overflow in double */
         look_at_momentum(d, index, total, f);
         return;
     }
@@ -104,7 +104,7 @@ static void look(void *context, size_t index, unsigned worker)
 
 static muonium_status gather_findings(muonium_mpi *d)
 {
-    mu_window *w = &d->windows[0]; /* idle, and its counts are free */
+    mu_window *w = &d->windows[0]; /* idle: its counts serve as scratch */
     size_t at = 0;
     for (int r = 0; r < d->ranks; r++) {
         size_t bytes = (1 + d->plan->loads[r].pieces) * sizeof *d->found;
@@ -125,7 +125,7 @@ static muonium_status gather_findings(muonium_mpi *d)
 
 /* ---- concluding ---- */
 
-/* The place of an element of a part in its parameter, as "(3, 14)". */
+/* The index of an element of a part in its parameter, as "3, 14". */
 static void write_place(const mu_parameter *p, const mu_part *part, size_t element, char *text,
                         size_t room)
 {
@@ -157,7 +157,7 @@ static muonium_status refuse(const muonium_mpi *d, size_t index)
                    overflow ? "scale gradients down, or " : "");
 }
 
-/* Whether all ranks have the rates of rank 0; if not, which differ is found out. */
+/* Fail, naming the difference, unless all ranks have the rates of rank 0. */
 static muonium_status compare_rates(muonium_mpi *d)
 {
     size_t at = 0;
@@ -254,7 +254,7 @@ static void clip(void *context, size_t index, unsigned worker)
     size_t part = c->d->own_parts[index];
     (void)worker;
     if (c->d->active[c->d->plan->parts[part].piece.parameter]) {
-        c->d->kernel->row_scale(c->d->sums[index], c->d->plan->parts[part].elements, c->factor);
+        c->d->rows->scale(c->d->sums[index], c->d->plan->parts[part].elements, c->factor);
     }
 }
 

@@ -1,8 +1,7 @@
 /*
- * waiting.c: no wait without an end. A wait polls; past its deadline, or when another rank
- * calls out, a roll is called: every rank that has noticed sends a word to all others, and
- * whoever is not heard from within a short while is named. So all survivors fail together,
- * soon after the first, and know why.
+ * waiting.c: waits with a deadline. A wait polls. Past its deadline, or when another rank raises
+ * an alarm, a roll call takes place: every rank sends a message to all others, and names those
+ * that it does not hear from within a short time. So all survivors fail together and know why.
  */
 #include "mpi/distributed.h"
 
@@ -20,7 +19,7 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* Others may need this processor: spin briefly, then sleep. */
+/* Spin briefly, then sleep: other ranks may need this processor. */
 static void rest(double waited)
 {
     if (waited < 2e-4) {
@@ -43,10 +42,10 @@ muonium_status mu_usable(const muonium_mpi *d)
                    : MUONIUM_OK;
 }
 
-/* ---- the roll ---- */
+/* ---- the roll call ---- */
 
-/* Where words are sent and heard: the caller's communicator while the object is being made,
- * ours as soon as there is one. */
+/* The communicator of the roll call: the caller's while the object is being created, then our
+ * own. */
 typedef struct channel {
     MPI_Comm comm;
     int tag;
@@ -116,8 +115,8 @@ static void list_missing(const muonium_mpi *d, const bool *heard, char *text, si
     }
 }
 
-/* Find out who is missing and give up. The words sent are neither waited for nor freed: the
- * dead do not take them, and to free a request that failed is an error of its own. */
+/* Find out which ranks are missing, and mark the object as broken. The messages are neither waited
+ * for nor freed: dead ranks do not receive them, and freeing a failed request is an error. */
 static muonium_status call_roll(muonium_mpi *d, const char *what, const char *cause)
 {
     double grace = d->options.deadline / 4 < 2 ? d->options.deadline / 4 : 2, begin = now();

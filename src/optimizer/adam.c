@@ -1,12 +1,12 @@
 /*
- * adam.c: AdamW and NAdamW for everything that is no weight matrix. One pass over
+ * adam.c: AdamW and NAdamW for all parameters that are not weight matrices, in one pass over
  * parameter, gradient and both moments.
  */
 #include <math.h>
 
 #include "optimizer/schedule.h"
 
-/* Bias corrections and learning rate folded into a few numbers, computed in double. */
+/* The scalars of a step, with bias corrections and learning rate folded in, in double. */
 static mu_adam_step step_of(const mu_parameter *p)
 {
     const muonium_options *o = &p->group->options;

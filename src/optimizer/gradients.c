@@ -1,16 +1,16 @@
 /*
- * gradients.c: the norm of all gradients, clipping and zeroing. Sums are formed in
- * pieces of one parameter and then in order, so threads do not change them.
+ * gradients.c: the norm of all gradients, clipping and zeroing. Sums are formed piece by piece
+ * in order, so that they do not depend on the number of threads.
  */
 #include <math.h>
 
 #include "optimizer/optimizer.h"
 
-/* Call `visit` on every gradient, in pieces that are evenly spaced. */
-typedef void visitor(void *context, const mu_kernel *kernel, const mu_block *piece);
+/* Calls `visit` on all gradients, in pieces with one stride. */
+typedef void visitor(void *context, const mu_rows *rows, const mu_block *piece);
 
-static void visit_gradients(const muonium_optimizer *optimizer, bool adam_only,
-                            const mu_kernel *kernel, visitor *visit, void *context)
+static void visit_gradients(const muonium_optimizer *optimizer, bool adam_only, const mu_rows *rows,
+                            visitor *visit, void *context)
 {
     for (size_t i = 0; i < optimizer->count; i++) {
         const mu_parameter *p = optimizer->parameters[i];
@@ -27,14 +27,14 @@ static void visit_gradients(const muonium_optimizer *optimizer, bool adam_only,
                               p->all.grad[last],
                               1,
                               left < MU_PIECE ? left : MU_PIECE};
-            visit(context, kernel, &piece);
+            visit(context, rows, &piece);
             done += piece.cols;
         }
     }
 }
 
-/* Fail, naming the gradient, if one that would be written has elements that share memory:
- * each would be written several times, and may not be the caller's to write. */
+/* Fail, naming the gradient, if elements of a gradient that would be written share memory, as in
+ * a broadcast array: each would be written several times. */
 static muonium_status check_writable(const muonium_optimizer *optimizer, bool adam_only)
 {
     for (size_t i = 0; optimizer && i < optimizer->count; i++) {
@@ -52,27 +52,27 @@ static muonium_status check_writable(const muonium_optimizer *optimizer, bool ad
     return MUONIUM_OK;
 }
 
-/* f32 squares overflow no double, so a plain sum is safe. */
-static void add_squares(void *context, const mu_kernel *kernel, const mu_block *piece)
+/* A sum of f32 squares cannot overflow a double. */
+static void add_squares(void *context, const mu_rows *rows, const mu_block *piece)
 {
     float buffer[MU_PIECE];
-    kernel->load(piece, buffer, piece->cols);
-    *(double *)context += kernel->row_squares(buffer, piece->cols, 1);
+    rows->load(piece, buffer, piece->cols);
+    *(double *)context += rows->squares(buffer, piece->cols, 1);
 }
 
-static void multiply(void *context, const mu_kernel *kernel, const mu_block *piece)
+static void multiply(void *context, const mu_rows *rows, const mu_block *piece)
 {
     float buffer[MU_PIECE];
-    kernel->load(piece, buffer, piece->cols);
-    kernel->row_scale(buffer, piece->cols, *(const double *)context);
-    kernel->store(buffer, piece->cols, piece);
+    rows->load(piece, buffer, piece->cols);
+    rows->scale(buffer, piece->cols, *(const double *)context);
+    rows->store(buffer, piece->cols, piece);
 }
 
-static void clear(void *context, const mu_kernel *kernel, const mu_block *piece)
+static void clear(void *context, const mu_rows *rows, const mu_block *piece)
 {
     static const float zeros[MU_PIECE];
     (void)context;
-    kernel->store(zeros, piece->cols, piece);
+    rows->store(zeros, piece->cols, piece);
 }
 
 muonium_status muonium_grad_norm(const muonium_optimizer *optimizer, bool adam_only, double *norm)
@@ -80,14 +80,14 @@ muonium_status muonium_grad_norm(const muonium_optimizer *optimizer, bool adam_o
     if (!optimizer || !norm) {
         return mu_fail(MUONIUM_INVALID, "%s is NULL", optimizer ? "norm" : "optimizer");
     }
-    const mu_kernel *kernel;
-    muonium_status status = mu_kernel_choose(MUONIUM_F32, &kernel);
+    const mu_rows *rows;
+    muonium_status status = mu_rows_choose(MUONIUM_F32, &rows);
     if (status != MUONIUM_OK) {
         return status;
     }
     mu_fenv environment = mu_fenv_enter();
     double sum = 0;
-    visit_gradients(optimizer, adam_only, kernel, add_squares, &sum);
+    visit_gradients(optimizer, adam_only, rows, add_squares, &sum);
     *norm = sqrt(sum);
     mu_fenv_leave(environment);
     return MUONIUM_OK;
@@ -114,11 +114,11 @@ static muonium_status clip_grads(muonium_optimizer *optimizer, double max_norm, 
                        found);
     }
     if (found > max_norm) {
-        const mu_kernel *kernel;
-        mu_kernel_choose(MUONIUM_F32, &kernel); /* as it did a moment ago */
+        const mu_rows *rows;
+        mu_rows_choose(MUONIUM_F32, &rows); /* as it did a moment ago */
         mu_fenv environment = mu_fenv_enter();
         scale = max_norm / found;
-        visit_gradients(optimizer, adam_only, kernel, multiply, &scale);
+        visit_gradients(optimizer, adam_only, rows, multiply, &scale);
         mu_fenv_leave(environment);
     }
     if (norm) {
@@ -143,17 +143,17 @@ muonium_status muonium_clip_grads(muonium_optimizer *optimizer, double max_norm,
 
 muonium_status muonium_zero_grads(muonium_optimizer *optimizer)
 {
-    const mu_kernel *kernel;
+    const mu_rows *rows;
     muonium_status status = mu_enter(optimizer, __func__);
     if (status != MUONIUM_OK) {
         return status;
     }
     status = check_writable(optimizer, false);
     if (status == MUONIUM_OK) {
-        status = mu_kernel_choose(MUONIUM_F32, &kernel);
+        status = mu_rows_choose(MUONIUM_F32, &rows);
     }
     if (status == MUONIUM_OK) {
-        visit_gradients(optimizer, false, kernel, clear, NULL);
+        visit_gradients(optimizer, false, rows, clear, NULL);
     }
     return mu_leave(optimizer, status);
 }

@@ -21,23 +21,23 @@ void mu_dense_strides(const muonium_tensor *tensor, ptrdiff_t strides[MUONIUM_MA
     }
 }
 
-/* Whether a loop with stride `outer` around `count` steps of stride `inner` is one loop
- * with stride `inner`. A product too large for the type is no stride of an array. */
+/* Whether a loop of stride `outer` around `count` iterations of stride `inner` is the same as one
+ * loop of stride `inner`. */
 static bool continues(ptrdiff_t outer, size_t count, ptrdiff_t inner)
 {
     ptrdiff_t reach;
     return !__builtin_mul_overflow(inner, count, &reach) && outer == reach;
 }
 
-/* Add a loop inside those that a walk has, joined with the innermost if it can be. */
+/* Add an innermost loop to a walk, joined with the present one if possible. */
 static void add_loop(mu_walk *walk, size_t count, ptrdiff_t data, ptrdiff_t grad, ptrdiff_t state)
 {
     size_t last = walk->levels - 1;
     if (count == 1) {
-        return; /* it takes no step, so its strides mean nothing */
+        return; /* one iteration: its strides are not used */
     }
     if (walk->total == 1) {
-        walk->count[last] = count; /* in place of the single step of an empty walk */
+        walk->count[last] = count; /* the first real loop */
     } else if (continues(walk->data[last], count, data) &&
                continues(walk->grad[last], count, grad) &&
                continues(walk->state[last], count, state)) {
@@ -81,7 +81,7 @@ mu_offset mu_walk_to(const mu_walk *walk, size_t index)
 {
     mu_offset offset = {0, 0, 0};
     for (size_t level = walk->levels; level-- > 0;) {
-        /* What the outermost loop is left with is its own index: no division there. */
+        /* The rest is the index of the outermost loop: no division there. */
         size_t rest = level > 0 ? index / walk->count[level] : 0;
         ptrdiff_t step = (ptrdiff_t)(index - rest * walk->count[level]);
         offset.data += step * walk->data[level];
@@ -100,7 +100,7 @@ static muonium_status check_shape(const muonium_tensor *tensor, const char *name
                        tensor->ndim, MUONIUM_MAX_DIMS);
     }
     for (size_t d = 0; d < tensor->ndim; d++) {
-        /* Beside an extent of 0 the others must fit as well: strides are their products. */
+        /* With an extent of 0 the others must fit too, since strides are their products. */
         if (!mu_mul(elements, tensor->shape[d] > 0 ? tensor->shape[d] : 1, &elements) ||
             elements > PTRDIFF_MAX / sizeof(double)) {
             return mu_fail(MUONIUM_INVALID,

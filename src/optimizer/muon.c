@@ -1,9 +1,9 @@
 /*
- * muon.c: the weight matrices. Batch by batch:
+ * muon.c: the Muon half of a step, batch by batch:
  *
- *     gather  momentum, direction and its norm, in one pass over gradient and momentum
- *     run     orthogonalise the batch
- *     apply   decay and update, in one pass over parameter and result
+ *     gather  momentum, direction D and its survey, in one pass over gradient and momentum
+ *     run     orthogonalise the batch: O = polar factor of D
+ *     apply   decay and update, in one pass over parameter and O
  */
 #include <math.h>
 #include <stdio.h>
@@ -12,15 +12,15 @@
 
 enum { ROWS_PER_TASK = 16 };
 
-/* The batch at hand. Every matrix has `row_tasks` tasks, those beyond its rows empty:
- * matrices of a class may stand or lie. */
+/* The present batch. Every matrix has `row_tasks` tasks. Wide and tall matrices are in one
+ * class, so that some tasks have no rows. */
 typedef struct batch {
     mu_schedule *schedule;
     const mu_class *of;
     size_t count;
     size_t row_tasks;
-    size_t first; /* gather: matrix to begin with, */
-    bool again;   /* whose momentum has been moved on before */
+    size_t first; /* gather: the first matrix */
+    bool again;   /* gather: its momentum was updated before */
 } batch;
 
 static float *direction_at(const batch *b, size_t i)
@@ -60,8 +60,8 @@ mu_momentum_step mu_momentum_of(const mu_parameter *p, uint64_t steps)
     return step;
 }
 
-/* The direction of a piece, and its momentum moved on unless that was done `before`. bf16
- * momentum: the direction looks at what is stored. */
+/* Compute the direction of a piece, and update its momentum unless that was done `before`. The
+ * direction uses the momentum as stored, which matters for bf16. */
 static void gather_piece(const mu_schedule *schedule, const mu_parameter *p, const mu_piece *piece,
                          const mu_momentum_step *step, bool before, const float *g, float *d)
 {
@@ -78,8 +78,7 @@ static void gather_piece(const mu_schedule *schedule, const mu_parameter *p, con
     }
 }
 
-/* The matrix that a place belongs to, as its parameter has it: more than lies here if others
- * have columns of it. */
+/* The shape of the whole matrix: larger than the place if other ranks have columns of it. */
 static void whole_of(const mu_parameter *p, const mu_matrix_place *place, size_t *rows,
                      size_t *cols)
 {
@@ -87,7 +86,8 @@ static void whole_of(const mu_parameter *p, const mu_matrix_place *place, size_t
     *cols = p->across ? p->across->cols : place->cols;
 }
 
-/* AOL divides rows, so that square kernels of (in, out) are taken as optax takes them. */
+/* Whether the transpose is orthogonalised. AOL divides rows, so its result depends on this even
+ * for square matrices: optax divides the rows of (in, out) kernels. */
 static bool is_tall(const mu_parameter *p, const mu_matrix_place *place)
 {
     const muonium_options *o = &p->group->options;
@@ -98,8 +98,8 @@ static bool is_tall(const mu_parameter *p, const mu_matrix_place *place)
     return rows > cols || (turns_squares && rows == cols);
 }
 
-/* How far the next piece of a row may go: not beyond a block of columns, so that sums are the
- * same whoever has which blocks. */
+/* The longest piece at column `done`. Pieces end at blocks of columns, so that sums do not
+ * depend on which rank has which blocks. */
 static size_t piece_limit(const batch *b, bool tall, size_t done)
 {
     size_t left = b->of->block - done % b->of->block;
@@ -131,7 +131,7 @@ static void gather_rows(void *context, size_t index, unsigned worker)
                 mu_piece_at(p, base, &p->matrices.cols, done, piece_limit(b, tall, done));
             const float *g = mu_load_grad(schedule, p, &piece, g_buffer);
             gather_piece(schedule, p, &piece, &step, b->again, g, d + done);
-            mu_row_stats stats = schedule->kernel->row_stats(d + done, piece.count, 1);
+            mu_row_stats stats = schedule->rows->stats(d + done, piece.count, 1);
             sum += stats.sum_squares;
             if (p->across && !tall) {
                 ((double *)p->across->memory)[number * place.rows + row] = stats.sum_squares;
@@ -187,15 +187,14 @@ static mu_survey survey_across(const batch *b, size_t i, const mu_matrix_place *
 
 /* ---- apply ---- */
 
-/* Whether there is no direction to move a matrix in. */
+/* Whether the matrix has no O and stays as it is. */
 static bool is_left_alone(const muonium_certificate *certificate)
 {
     return certificate->outcome == MUONIUM_SKIPPED || certificate->outcome == MUONIUM_DIVERGED;
 }
 
-/* NorMuon: each row of O divided by the root of the running mean of its squares, and
- * the whole brought back to the norm of O. What a row is multiplied by goes into the
- * place of its sum of squares. */
+/* NorMuon: divide each row of O by the root of the running mean of its squares, then scale all
+ * rows to restore the norm of O. The factor of each row replaces its sum of squares. */
 static void normalize_rows(const batch *b, size_t i, const mu_matrix_place *place, float *running)
 {
     const muonium_options *o = &b->of->group->options;
@@ -225,7 +224,7 @@ static void square_rows(void *context, size_t index, unsigned worker)
     mu_matrix_place place = mu_matrix_at(&member->parameter->matrices, member->index);
     for (size_t row = first; row < first + ROWS_PER_TASK && row < place.rows; row++) {
         const float *o = direction_at(b, i) + row * place.cols;
-        row_stats_at(b, i)[2 * row] = b->schedule->kernel->row_squares(o, place.cols, 1);
+        row_stats_at(b, i)[2 * row] = b->schedule->rows->squares(o, place.cols, 1);
     }
 }
 
@@ -299,7 +298,7 @@ static void count_outcome(muonium_optimizer *optimizer, const mu_member *member,
     member->parameter->certificates[member->index] = *certificate;
     member->parameter->certified = true;
     if (across && !across->first) {
-        return; /* whoever has the first columns counts the matrix */
+        return; /* the rank with the first columns counts the matrix */
     }
     muonium_counters *counters = &optimizer->counters;
     counters->matrices += certificate->outcome == MUONIUM_ORTHOGONALIZED;
@@ -316,8 +315,8 @@ static void count_outcome(muonium_optimizer *optimizer, const mu_member *member,
     }
 }
 
-/* The iteration overwrote the direction on which it diverged: gather it again, with the
- * momentum as it is now, and orthogonalise it with care. */
+/* Orthogonalise a matrix again on which the iteration diverged. The iteration overwrote D, so
+ * gather it again from the updated momentum. */
 static void repeat(const batch *b, size_t i)
 {
     const mu_schedule *schedule = b->schedule;
@@ -358,7 +357,7 @@ static void run_batch(muonium_optimizer *optimizer, const mu_class *of, size_t c
             mu_matrix_place place = mu_matrix_at(matrices, member->index);
             size_t at = member->index / matrices->blocks * matrices->rows.total;
             if (is_left_alone(&schedule->certificates[i])) {
-                continue; /* what is not finite must not stay in the running mean */
+                continue; /* keep non-finite values out of the running mean */
             }
             float *running = member->parameter->state[MU_STATE_NORMUON];
             normalize_rows(&b, i, &place, running + at + place.first_row);

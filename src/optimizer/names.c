@@ -10,13 +10,13 @@
 static const char part_ends[] = "./";
 static const char word_ends[] = "./_-0123456789";
 
-/* Names are compared alike under every locale. */
+/* Independent of the locale. */
 static char lower(char c)
 {
     return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
 }
 
-/* Past one character, which in UTF-8 is a byte and those that continue it. */
+/* The next UTF-8 character: past a byte and its continuation bytes. */
 static const char *after_character(const char *text, const char *end)
 {
     do {
@@ -25,9 +25,9 @@ static const char *after_character(const char *text, const char *end)
     return text;
 }
 
-/* Whether the text up to `end` is of the form `pattern`. When a match fails it goes on
- * at the last *, which takes one character more; earlier ones need no second try, since
- * what stood between them has matched as early as it could. */
+/* Whether the text up to `end` matches `pattern`. After a mismatch the search resumes at the
+ * last *, which then covers one more character. Earlier ones need no second try: the text
+ * between two of them was matched at the earliest possible position. */
 static bool matches(const char *pattern, const char *text, const char *end)
 {
     const char *star = NULL, *taken = NULL;

@@ -1,16 +1,16 @@
 /*
- * names.h: what the name of a parameter tells, for routing.
+ * names.h: what routing reads from the name of a parameter.
  *
  * A name such as "h.0.mlp.c_fc.weight" has parts, between dots and slashes; a part has
- * words, between underscores, digits and dashes. The module of a tensor is its last part
- * but for one that only says which tensor of a module it is, such as "weight".
+ * words, between underscores, digits and dashes. The module of a tensor is its last part,
+ * or the one before if the last only names a tensor of a module, such as "weight".
  */
 #ifndef MU_NAMES_H
 #define MU_NAMES_H
 
 #include <muonium.h>
 
-/* What a pattern is compared with. */
+/* The parts of a name that a pattern is compared with. */
 typedef enum mu_name_place {
     MU_NAME_PART,    /* each part */
     MU_NAME_WORD,    /* each word of each part */
@@ -33,7 +33,7 @@ bool mu_name_matches(const mu_name_pattern *pattern, const char *name,
 /* Whether a 3-D tensor of this name holds the weights of experts. */
 bool mu_name_is_experts(const char *name);
 
-/* What a tensor is by its name and shape; see muonium_fused. */
+/* The fusion that name and shape of a tensor suggest; see muonium_fused. */
 muonium_fusion mu_fusion_of(const char *name, const muonium_tensor *tensor);
 
 #endif

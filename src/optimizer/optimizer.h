@@ -1,15 +1,16 @@
 /*
- * optimizer.h: what the parts of the optimizer know of each other.
+ * optimizer.h: the parameters and groups of an optimizer, and the functions that its files share.
  *
  *     options.c     recipes, defaults, validation
- *     routing.c     Muon or AdamW, and why; names.c: what names tell of that
- *     routing_log.c the log of all routes; warnings.c: routes that look wrong
- *     layout.c      which matrices a tensor stands for, and where their elements lie
- *     parameters.c  creating, adding, changing
- *     schedule.c    which matrices are orthogonalised together, and scratch memory
- *     step.c        the step; muon.c and adam.c do its two halves
- *     places.c      the step with everything at new places
- *     use.c         which call is using the optimizer
+ *     routing.c     chooses Muon or AdamW and gives the reason; names.c matches names
+ *     routing_log.c logs all routes; warnings.c warns of routes that look wrong
+ *     layout.c      the matrices of a tensor, and where their elements lie
+ *     parameters.c  creates optimizers, adds and finds parameters
+ *     groups.c      groups of options; rates
+ *     schedule.c    batches of matrices, chunks of elements, scratch memory
+ *     step.c        the step; muon.c and adam.c are its two halves
+ *     places.c      the addresses of parameters and gradients; muonium_step_at
+ *     use.c         refuses concurrent calls on one optimizer
  *     state_arrays.c  the arrays that the state consists of
  *     state_values.c  which values an optimizer accepts; state.c: the state in memory
  *     gradients.c, qk_clip.c, report.c
@@ -20,10 +21,10 @@
 #include <stdatomic.h>
 
 #include "base/base.h"
-#include "matmul/kernel.h"
-#include "optimizer/elementwise.h"
 #include "optimizer/state_arrays.h"
 #include "orthogonalize/across.h"
+#include "vector/elementwise.h"
+#include "vector/rows.h"
 
 /* ---- options.c ---- */
 
@@ -35,7 +36,7 @@ muonium_status mu_read_options(const muonium_options *given, muonium_options *op
 /* Fail, naming field and value, unless all fields are in range. */
 muonium_status mu_check_options(const muonium_options *options);
 
-/* What "follow Muon" comes to. */
+/* AdamW options with "follow Muon" resolved to the value of Muon. */
 double mu_adam_lr(const muonium_options *options);
 double mu_adam_eps(const muonium_options *options);
 double mu_adam_weight_decay(const muonium_options *options);
@@ -46,18 +47,18 @@ double mu_scale_of(const muonium_options *options, size_t out, size_t in);
 
 /* ---- layout.c ---- */
 
-/* Nested loops over some dimensions of a tensor, outermost first; neighbours that step
- * evenly in all three arrays are joined. */
+/* Nested loops over some dimensions of a tensor, outermost first. Two adjacent loops are
+ * joined where the strides of all three arrays allow it. */
 typedef struct mu_walk {
     size_t levels; /* at least 1 */
     size_t count[MUONIUM_MAX_DIMS];
-    ptrdiff_t data[MUONIUM_MAX_DIMS];  /* strides in the caller's parameter, */
-    ptrdiff_t grad[MUONIUM_MAX_DIMS];  /* in its gradient, */
-    ptrdiff_t state[MUONIUM_MAX_DIMS]; /* and in our dense, row-major state */
+    ptrdiff_t data[MUONIUM_MAX_DIMS];  /* strides of the caller's parameter */
+    ptrdiff_t grad[MUONIUM_MAX_DIMS];  /* strides of its gradient */
+    ptrdiff_t state[MUONIUM_MAX_DIMS]; /* strides of the state, which is dense and row-major */
     size_t total;                      /* product of the counts */
 } mu_walk;
 
-/* Where step `index` of a walk leads, in elements. */
+/* The position of element `index` of a walk in the three arrays, in elements. */
 typedef struct mu_offset {
     ptrdiff_t data, grad, state;
 } mu_offset;
@@ -98,7 +99,7 @@ typedef struct mu_matrices {
     size_t positions;    /* of a convolution under the layout spatial; else 1 */
 } mu_matrices;
 
-/* One of them: its rows are rows.total indices from first_row on. */
+/* One matrix: `rows` rows of the walk matrices->rows, starting at first_row. */
 typedef struct mu_matrix_place {
     mu_offset base;
     size_t first_row, rows, cols;
@@ -122,16 +123,16 @@ void mu_walk_all(const muonium_tensor *tensor, mu_walk *walk);
 
 enum { MU_REASON_SIZE = 96 };
 
-/* Decide; `reason` gets the text of the report. */
+/* Choose the route of a tensor. `reason` receives the text that reports show. */
 muonium_status mu_route(const muonium_tensor *tensor, const char *name,
                         const muonium_options *options, const mu_matrices *matrices, bool *muon,
                         char reason[MU_REASON_SIZE]);
 
-/* Whether the rule in force looks at names at all, but for options.patterns. */
+/* Whether options.routing has name patterns of its own. */
 bool mu_routes_by_name(const muonium_options *options);
 
-/* Set the layout and the splits of a tensor that was given none, if its name tells: experts,
- * and under options.split_fused fused matrices. row_splits then points to `splits`. */
+/* For a tensor without layout and splits, derive them from its name: experts, and with
+ * options.split_fused also fused matrices. row_splits then points to `splits`. */
 void mu_recognise(muonium_tensor *tensor, const char *name, const muonium_options *options,
                   size_t splits[3]);
 
@@ -145,7 +146,8 @@ void mu_warn(const muonium_optimizer *optimizer, muonium_log *line, void *contex
 
 /* ---- routing_log.c ---- */
 
-/* Give a line, made fit to be shown, to the optimizer's log, which is not NULL. */
+/* Pass a line to the optimizer's log, which is not NULL. Characters that a terminal cannot show
+ * are replaced in the line first. */
 void mu_log(const muonium_optimizer *optimizer, char *line);
 
 /* The verbose log: counts, counts per reason, up to ten shapes per reason. */
@@ -159,20 +161,20 @@ enum { MU_PIECE = 1024 };
 struct muonium_group {
     muonium_group *next;
     size_t number;     /* among the groups of its optimizer */
-    mu_interval place; /* its own address, see muonium_optimizer */
+    mu_interval place; /* its address, an entry of muonium_optimizer.group_places */
     muonium_options options;
-    double table[MUONIUM_MAX_STEPS][3]; /* a copy of, or generated for, the options' */
-    char *strings;                      /* copies of the options' */
+    double table[MUONIUM_MAX_STEPS][3]; /* options.table: a copy, or generated */
+    char *strings;                      /* copies of the strings of the options */
 };
 
 struct mu_parameter {
     char *name;
     uint64_t name_hash;
     size_t number;          /* among the parameters of its optimizer */
-    mu_interval data, grad; /* where they lie; grad is empty without a gradient */
+    mu_interval data, grad; /* the memory of both; grad is empty without a gradient */
     char reason[MU_REASON_SIZE];
-    bool unnamed;          /* the name is our own */
-    muonium_tensor tensor; /* name, strides and row_splits are our own copies, all filled in */
+    bool unnamed;          /* the caller gave no name; `name` was generated */
+    muonium_tensor tensor; /* with copies of name, strides and row_splits, none left out */
     ptrdiff_t strides[MUONIUM_MAX_DIMS], grad_strides[MUONIUM_MAX_DIMS];
     muonium_dtype grad_dtype;
     muonium_group *group;
@@ -181,17 +183,18 @@ struct mu_parameter {
     mu_walk all;
     size_t elements;
     uint64_t steps;
-    /* Random numbers are those of the parameter that this one is a part of, from this
-     * element on; a whole parameter's are its own. */
+    /* Seed of stochastic rounding, and the number of the first element. A part of a parameter
+     * that is cut between ranks has the seed of the whole. */
     uint64_t random_key;
     uint64_t random_first;
-    const mu_across *across;     /* it is some columns of one matrix; else NULL */
+    const mu_across *across;     /* not NULL: the parameter is some columns of a shared matrix */
     void *state[MU_STATE_KINDS]; /* dense and row-major; NULL where not kept */
     bool has_master;             /* the master copy holds the parameter: from its first step on */
-    muonium_certificate *certificates; /* matrices.count of them, of the last step */
+    muonium_certificate *certificates; /* of the last step, one per matrix */
     bool certified;
-    bool moderate; /* the momentum is known to be far from overflowing: a step with a gradient
-                      that is too need not examine it. False whenever others may write it. */
+    /* The momentum is known to be below 2^MU_MODERATE_EXPONENT. A step with a gradient below it
+     * too need not check for overflow. False whenever a caller may have written the state. */
+    bool moderate;
 };
 
 typedef struct mu_schedule mu_schedule; /* schedule.h */
@@ -199,27 +202,27 @@ typedef struct mu_schedule mu_schedule; /* schedule.h */
 struct muonium_optimizer {
     muonium_group *groups; /* the default one first */
     muonium_group *last_group;
-    mu_interval *group_places; /* addresses of the groups, to know them without reading them */
+    mu_interval *group_places; /* addresses of the groups: a foreign group may be freed memory */
     mu_parameter **parameters;
     size_t count, capacity;
     mu_index names;            /* of the parameters */
-    mu_interval *data, *grads; /* of the parameters; out of date once `moved` */
-    bool moved;                /* by a step at new places */
-    mu_schedule *schedule;     /* NULL: to be made by the next step */
+    mu_interval *data, *grads; /* memory of all parameters; out of date if `moved` */
+    bool moved;                /* muonium_step_at has changed addresses */
+    mu_schedule *schedule;     /* NULL: the next step makes it */
     muonium_counters counters;
-    size_t scratch_bytes; /* as in the first options */
+    size_t scratch_bytes; /* from the options of the default group, as the log */
     muonium_log *log;
     void *log_context;
     bool logged;
     bool stateless;             /* a description: see muonium_create_description */
-    size_t holders;             /* objects of libmuonium_mpi that rely on this description */
-    _Atomic(const char *) user; /* the call that is using it; NULL: none. See mu_enter. */
-    atomic_bool in_loss;        /* muonium_step_with is calling its `loss` */
+    size_t holders;             /* objects of libmuonium_mpi that use this description */
+    _Atomic(const char *) user; /* the call in progress, or NULL; see mu_enter */
+    atomic_bool in_loss;        /* the `loss` of muonium_step_with is running */
 };
 
-/* ---- state_values.c: which state an optimizer accepts, wherever it comes from ---- */
+/* ---- state_values.c: which state an optimizer accepts ---- */
 
-/* Up to here every count is exact in a double, as bias corrections need it. */
+/* Counts up to this are exact in double, in which bias corrections are computed. */
 #define MU_MOST_STEPS ((uint64_t)1 << 53)
 
 /* Values of one array of a parameter's state. */
@@ -229,38 +232,39 @@ typedef struct mu_state_values {
     muonium_dtype dtype; /* MUONIUM_F32, of momentum also MUONIUM_BF16 */
     const void *data;
     size_t count;
-    size_t first; /* the place of the first of them in the array, for messages */
+    size_t first; /* index of the first value in the array, for messages */
 } mu_state_values;
 
-/* How a message names the source of a state, and what it says has become of it. */
+/* The parts of a message that refuses a state. */
 typedef struct mu_state_refusal {
-    const char *source;
-    const char *outcome;
-    muonium_status status; /* for a value that no step can have left */
-    bool converted;        /* the values are not as the source has them */
+    const char *source;    /* names the file or call */
+    const char *outcome;   /* what has happened, and what to do */
+    muonium_status status; /* of an impossible value, such as a negative mean of squares */
+    bool converted;        /* the values were converted after reading */
 } mu_state_refusal;
 
-/* Whether these values may be a state: finite unless the parameter's policy is to
- * propagate; a mean of squares not negative, but that of AdamW may be infinite. */
+/* Whether the values are accepted: finite unless the policy of the parameter is
+ * MUONIUM_NONFINITE_PROPAGATE, and as the entry of the array says. */
 MU_SHARED bool mu_state_is_sound(const mu_state_values *values);
 
-/* Fail for the first value that may not, of which there is one. */
+/* Fail, naming the first value that is not accepted. There must be one. */
 muonium_status mu_state_fault(const mu_state_values *values, const mu_state_refusal *refusal);
 
-/* Fail unless a count of steps, of the parameter `name` or of the optimizer (NULL), may be. */
+/* Fail if a count of steps exceeds MU_MOST_STEPS. `name` is the parameter; NULL: the optimizer. */
 muonium_status mu_check_count(uint64_t steps, const char *name, const mu_state_refusal *refusal);
 
-/* use.c: mark the optimizer as in use by `call`, a call that changes it or calls back; fails,
- * naming both calls, while another is under way. NULL is refused too. */
+/* use.c: mark the optimizer as in use by `call`. Every call that changes the optimizer, or runs
+ * a callback, does this. Fails, naming both calls, if another is in progress or optimizer is
+ * NULL. */
 muonium_status mu_enter(const muonium_optimizer *optimizer, const char *call);
 
-/* use.c: the same for what the `loss` of muonium_step_with may not do. */
+/* use.c: the same for calls that the `loss` of muonium_step_with must not make. */
 muonium_status mu_enter_alone(const muonium_optimizer *optimizer, const char *call);
 
-/* use.c: take the mark away. Returns `status`. */
+/* use.c: remove the mark. Returns `status`. */
 muonium_status mu_leave(const muonium_optimizer *optimizer, muonium_status status);
 
-/* use.c: fail, naming the call, if libmuonium_mpi relies on the parameters as they are. */
+/* use.c: fail, naming the call, while libmuonium_mpi uses the description. */
 muonium_status mu_check_unheld(const muonium_optimizer *optimizer, const char *call);
 
 /* parameters.c: parameter `index`; fails, naming it, if there is none. */
@@ -273,9 +277,16 @@ MU_SHARED bool mu_keeps_master(const mu_parameter *p);
 /* parameters.c: fail, naming what cannot be done, if the optimizer is a description. */
 muonium_status mu_need_state(const muonium_optimizer *optimizer, const char *action);
 
-/* parameters.c: what a parameter, or its gradient, would cover at a place; fails unless
- * it can lie there. No gradient covers nothing. */
-muonium_status mu_data_extent(const mu_parameter *p, const void *data, mu_extent *extent);
-muonium_status mu_grad_extent(const mu_parameter *p, const void *grad, mu_extent *extent);
+/* groups.c: make a group from options, with copies of all that they point to; free it; add it to
+ * an optimizer; and whether an optimizer has it. */
+muonium_status mu_make_group(const muonium_options *given, muonium_group **made);
+void mu_free_group(muonium_group *group); /* NULL is allowed */
+void mu_enter_group(muonium_optimizer *optimizer, muonium_group *group);
+bool mu_owns_group(const muonium_optimizer *optimizer, const muonium_group *group);
+
+/* places.c: fail if the data of a parameter overlaps any gradient or another parameter. Sets the
+ * extents of p, which is not in the sets of the optimizer; mu_add_to_sets adds it. */
+muonium_status mu_check_memory(muonium_optimizer *optimizer, mu_parameter *p);
+void mu_add_to_sets(muonium_optimizer *optimizer, mu_parameter *p);
 
 #endif

@@ -60,7 +60,7 @@ static muonium_status check_coefficients(const muonium_options *o)
 {
     double table[MUONIUM_MAX_STEPS][3];
     muonium_status status = mu_choose_coefficients(&o->plan, table);
-    return status == MUONIUM_OK ? mu_check_direct(&o->plan) : status;
+    return status == MUONIUM_OK ? mu_check_methods(&o->plan) : status;
 }
 
 static muonium_status check_patterns(const muonium_options *o)

@@ -1,7 +1,6 @@
 /*
- * pieces.c: short runs of a parameter, its gradient and its state, as consecutive f32
- * whatever their types and strides. Where they are that already, they are used in
- * place.
+ * pieces.c: short runs of a parameter, its gradient and its state as consecutive f32,
+ * whatever their types and strides. Arrays that are consecutive f32 are used in place.
  */
 #include <float.h>
 #include <math.h>
@@ -63,7 +62,7 @@ const float *mu_load_grad(const mu_schedule *schedule, const mu_parameter *param
         return (const float *)(const void *)piece->grad;
     }
     mu_block from = as_block(piece->grad, parameter->grad_dtype, piece->grad_stride, piece->count);
-    schedule->kernel->load(&from, buffer, piece->count);
+    schedule->rows->load(&from, buffer, piece->count);
     return buffer;
 }
 
@@ -90,7 +89,7 @@ void mu_store_state(const mu_piece *piece, float *state, const float *values)
     }
 }
 
-/* Momentum of a half type as what the kernel converts. */
+/* The bf16 momentum of a piece as a block to convert. */
 static mu_block half_momentum(const mu_parameter *parameter, const mu_piece *piece)
 {
     muonium_dtype dtype = parameter->group->options.state_dtype;
@@ -106,7 +105,7 @@ float *mu_load_momentum(const mu_schedule *schedule, const mu_parameter *paramet
         return mu_load_state(piece, parameter->state[MU_STATE_MOMENTUM], buffer);
     }
     mu_block from = half_momentum(parameter, piece);
-    schedule->kernel->load(&from, buffer, piece->count);
+    schedule->rows->load(&from, buffer, piece->count);
     return buffer;
 }
 
@@ -118,7 +117,7 @@ void mu_store_momentum(const mu_schedule *schedule, const mu_parameter *paramete
         return;
     }
     mu_block to = half_momentum(parameter, piece);
-    schedule->kernel->store(values, piece->count, &to);
+    schedule->rows->store(values, piece->count, &to);
 }
 
 float *mu_load_weights(const mu_schedule *schedule, const mu_parameter *parameter,
@@ -132,12 +131,12 @@ float *mu_load_weights(const mu_schedule *schedule, const mu_parameter *paramete
     }
     mu_block from =
         as_block(piece->data, parameter->tensor.dtype, piece->data_stride, piece->count);
-    schedule->kernel->load(&from, buffer, piece->count);
+    schedule->rows->load(&from, buffer, piece->count);
     return buffer;
 }
 
-/* Every element of every step of every parameter gets random bits of its own. Elements
- * of a piece need not be neighbours in the state, so each is rounded by its number. */
+/* Each element of each step of each parameter gets its own random bits, numbered by its index
+ * in the state. Elements of a piece with a stride are rounded one by one. */
 static void store_stochastic(const mu_schedule *schedule, const mu_parameter *parameter,
                              const mu_piece *piece, const float *values)
 {
@@ -175,5 +174,5 @@ void mu_store_weights(const mu_schedule *schedule, const mu_parameter *parameter
         return;
     }
     mu_block to = as_block(piece->data, t->dtype, piece->data_stride, piece->count);
-    schedule->kernel->store(values, piece->count, &to);
+    schedule->rows->store(values, piece->count, &to);
 }

@@ -1,18 +1,170 @@
 /*
- * places.c: a step with all parameters and gradients at new places.
+ * places.c: the addresses of parameters and gradients. No parameter may overlap another or a
+ * gradient. The memory of one parameter is checked against interval sets of all others.
  *
- * Frameworks hand out gradients anew for every step. Checking one by one that no two
- * arrays share memory takes time with the square of their number; here the parameters
- * are sorted by address once, so that neighbours tell all.
+ * muonium_step_at gives all parameters and gradients new addresses, since frameworks allocate
+ * gradients anew for every step. It sorts the parameters by address instead, so that only
+ * neighbours are compared, and leaves the sets out of date.
  */
 #include "optimizer/schedule.h"
+
+/* ---- one parameter ---- */
+
+static muonium_status find_extent(const mu_parameter *p, const char *what, const void *data,
+                                  muonium_dtype dtype, const ptrdiff_t *strides, mu_extent *extent)
+{
+    size_t bytes = muonium_dtype_size(dtype);
+    *extent = (mu_extent){0, 0};
+    if (p->elements == 0) {
+        return MUONIUM_OK; /* any address */
+    }
+    if ((uintptr_t)data % bytes != 0) {
+        return mu_fail(MUONIUM_INVALID,
+                       "%s of %s is at %p: elements of %zu bytes must lie at a multiple of that",
+                       what, p->name, data, bytes);
+    }
+    if (!mu_extent_of(data, bytes, p->tensor.ndim, p->tensor.shape, strides, extent)) {
+        return mu_fail(MUONIUM_INVALID,
+                       "%s of %s at %p: with its shape and strides it leaves the address space",
+                       what, p->name, data);
+    }
+    return MUONIUM_OK;
+}
+
+/* The memory of a parameter, or of its gradient, at an address; fails unless the address is
+ * valid. No gradient covers nothing. */
+static muonium_status data_extent(const mu_parameter *p, const void *data, mu_extent *extent)
+{
+    if (!data && p->elements > 0) {
+        return mu_fail(MUONIUM_INVALID, "data of %s is NULL: pass where the parameter lies",
+                       p->name);
+    }
+    return find_extent(p, "data", data, p->tensor.dtype, p->tensor.strides, extent);
+}
+
+static muonium_status grad_extent(const mu_parameter *p, const void *grad, mu_extent *extent)
+{
+    *extent = (mu_extent){0, 0};
+    return grad ? find_extent(p, "grad", grad, p->grad_dtype, p->tensor.grad_strides, extent)
+                : MUONIUM_OK;
+}
+
+void mu_add_to_sets(muonium_optimizer *optimizer, mu_parameter *p)
+{
+    mu_interval_insert(&optimizer->data, &p->data);
+    mu_interval_insert(&optimizer->grads, &p->grad);
+}
+
+static void remove_from_sets(muonium_optimizer *optimizer, mu_parameter *p)
+{
+    mu_interval_remove(&optimizer->data, &p->data);
+    mu_interval_remove(&optimizer->grads, &p->grad);
+}
+
+/* Rebuild optimizer->data and ->grads if muonium_step_at has changed addresses. */
+static void update_sets(muonium_optimizer *optimizer)
+{
+    if (!optimizer->moved) {
+        return;
+    }
+    optimizer->data = optimizer->grads = NULL;
+    for (size_t i = 0; i < optimizer->count; i++) {
+        mu_add_to_sets(optimizer, optimizer->parameters[i]);
+    }
+    optimizer->moved = false;
+}
+
+static const mu_parameter *find_overlap(mu_interval *set, mu_extent extent)
+{
+    const mu_interval *found = mu_interval_find(set, extent);
+    return found ? found->owner : NULL;
+}
+
+static muonium_status fail_overlap(const mu_parameter *p, const mu_parameter *other)
+{
+    return mu_fail(MUONIUM_INVALID,
+                   "data of %s overlaps data of %s: add a tensor once, and views of one memory as "
+                   "one tensor",
+                   p->name, other->name);
+}
+
+muonium_status mu_check_memory(muonium_optimizer *optimizer, mu_parameter *p)
+{
+    mu_extent data, grad;
+    muonium_status status = data_extent(p, p->tensor.data, &data);
+    if (status == MUONIUM_OK) {
+        status = grad_extent(p, p->tensor.grad, &grad);
+    }
+    if (status != MUONIUM_OK) {
+        return status;
+    }
+    if (mu_extents_overlap(data, grad)) {
+        return mu_fail(MUONIUM_INVALID, "data and grad of %s overlap", p->name);
+    }
+    update_sets(optimizer);
+    const mu_parameter *other = find_overlap(optimizer->data, data);
+    if (other) {
+        return fail_overlap(p, other);
+    }
+    other = find_overlap(optimizer->grads, data);
+    other = other ? other : find_overlap(optimizer->data, grad);
+    if (other) {
+        return mu_fail(MUONIUM_INVALID, "memory of %s overlaps data or grad of %s", p->name,
+                       other->name);
+    }
+    p->data.extent = data;
+    p->grad.extent = grad;
+    return MUONIUM_OK;
+}
+
+/* Change the address of data or grad, and change it back if the memory is refused. */
+static muonium_status move_to(muonium_optimizer *optimizer, mu_parameter *p, void **place,
+                              void *target)
+{
+    void *before = *place;
+    *place = target;
+    update_sets(optimizer);
+    remove_from_sets(optimizer, p);
+    muonium_status status = mu_check_memory(optimizer, p);
+    mu_add_to_sets(optimizer, p);
+    if (status != MUONIUM_OK) {
+        *place = before;
+    }
+    return status;
+}
+
+muonium_status muonium_set_data(muonium_optimizer *optimizer, size_t parameter, void *data)
+{
+    mu_parameter *p = NULL;
+    muonium_status status = mu_enter(optimizer, __func__);
+    if (status != MUONIUM_OK) {
+        return status;
+    }
+    status = mu_parameter_at(optimizer, parameter, &p);
+    return mu_leave(optimizer,
+                    status == MUONIUM_OK ? move_to(optimizer, p, &p->tensor.data, data) : status);
+}
+
+muonium_status muonium_set_grad(muonium_optimizer *optimizer, size_t parameter, void *grad)
+{
+    mu_parameter *p = NULL;
+    muonium_status status = mu_enter(optimizer, __func__);
+    if (status != MUONIUM_OK) {
+        return status;
+    }
+    status = mu_parameter_at(optimizer, parameter, &p);
+    return mu_leave(optimizer,
+                    status == MUONIUM_OK ? move_to(optimizer, p, &p->tensor.grad, grad) : status);
+}
+
+/* ---- all parameters ---- */
 
 static bool comes_before(const mu_place *a, const mu_place *b)
 {
     return a->extent.from < b->extent.from;
 }
 
-/* Shell sort: needs no memory, and nearly nothing to do where order has not changed. */
+/* Shell sort: it needs no memory, and is fast if the order has not changed. */
 static void sort_places(mu_place *places, size_t count)
 {
     size_t gap = 1;
@@ -31,8 +183,9 @@ static void sort_places(mu_place *places, size_t count)
     }
 }
 
-/* The parameter among sorted, disjoint places that overlaps an extent; NULL if none. */
-static const mu_parameter *overlapped(const mu_place *places, size_t count, mu_extent extent)
+/* The parameter among sorted, disjoint places that overlaps an extent, or NULL. */
+static const mu_parameter *find_sorted_overlap(const mu_place *places, size_t count,
+                                               mu_extent extent)
 {
     size_t from = 0, to = count; /* the first place that ends beyond extent.from */
     while (from < to) {
@@ -47,7 +200,7 @@ static const mu_parameter *overlapped(const mu_place *places, size_t count, mu_e
     return found ? places[from].parameter : NULL;
 }
 
-/* Fill `places`, sorted, and fail unless each is sound and their own. */
+/* Fill and sort `places`. Fails on an invalid address or if parameters overlap. */
 static muonium_status place_data(const muonium_optimizer *optimizer, void *const *data,
                                  mu_place *places)
 {
@@ -57,7 +210,7 @@ static muonium_status place_data(const muonium_optimizer *optimizer, void *const
         if (!data || data[i] == p->tensor.data) {
             continue;
         }
-        muonium_status status = mu_data_extent(p, data[i], &places[i].extent);
+        muonium_status status = data_extent(p, data[i], &places[i].extent);
         if (status != MUONIUM_OK) {
             return status;
         }
@@ -65,10 +218,7 @@ static muonium_status place_data(const muonium_optimizer *optimizer, void *const
     sort_places(places, optimizer->count);
     for (size_t i = 1; i < optimizer->count; i++) {
         if (mu_extents_overlap(places[i - 1].extent, places[i].extent)) {
-            return mu_fail(MUONIUM_INVALID,
-                           "data of %s overlaps data of %s: add a tensor once, and views of one "
-                           "memory as one tensor",
-                           places[i].parameter->name, places[i - 1].parameter->name);
+            return fail_overlap(places[i].parameter, places[i - 1].parameter);
         }
     }
     return MUONIUM_OK;
@@ -79,11 +229,11 @@ static muonium_status place_grads(const muonium_optimizer *optimizer, void *cons
 {
     for (size_t i = 0; i < optimizer->count; i++) {
         const mu_parameter *p = optimizer->parameters[i], *other = NULL;
-        muonium_status status = mu_grad_extent(p, grads[i], &extents[i]);
+        muonium_status status = grad_extent(p, grads[i], &extents[i]);
         if (status != MUONIUM_OK) {
             return status;
         }
-        other = grads[i] ? overlapped(places, optimizer->count, extents[i]) : NULL;
+        other = grads[i] ? find_sorted_overlap(places, optimizer->count, extents[i]) : NULL;
         if (other) {
             return mu_fail(MUONIUM_INVALID, "grad of %s overlaps data of %s", p->name, other->name);
         }
@@ -102,7 +252,7 @@ muonium_status mu_step_prepare_at(muonium_optimizer *optimizer, void *const *dat
                        optimizer->count);
     }
     if (count == 0) {
-        return mu_step_prepare(optimizer); /* which knows what to say */
+        return mu_step_prepare(optimizer); /* fails with the message for it */
     }
     muonium_status status = mu_schedule_make(optimizer);
     if (status != MUONIUM_OK) {

@@ -1,13 +1,12 @@
 /*
- * qk_clip.c: MuonClip's bound on attention logits. Run after a step: the rows of a head
- * whose largest logit S exceeds the threshold are scaled so that S becomes it.
+ * qk_clip.c: MuonClip's bound on attention logits. It runs after a step. If the largest logit
+ * of a head exceeds the threshold, the rows of the head are scaled down to it.
  */
 #include <math.h>
 
 #include "optimizer/optimizer.h"
 
-/* Fail unless `heads` times `head_dim` rows from `first` on are rows of a two-dimensional
- * parameter. */
+/* Fail unless a two-dimensional parameter has heads * head_dim rows from row `first` on. */
 static muonium_status check_rows(const char *role, const mu_parameter *p, size_t first,
                                  size_t heads, size_t head_dim)
 {
@@ -24,7 +23,7 @@ static muonium_status check_rows(const char *role, const mu_parameter *p, size_t
     return MUONIUM_OK;
 }
 
-static void scale_row(const mu_kernel *kernel, mu_parameter *p, size_t row, double factor)
+static void scale_row(const mu_rows *rows, mu_parameter *p, size_t row, double factor)
 {
     float buffer[MU_PIECE];
     const muonium_tensor *t = &p->tensor;
@@ -37,18 +36,18 @@ static void scale_row(const mu_kernel *kernel, mu_parameter *p, size_t row, doub
         float *copy = p->state[MU_STATE_MASTER];
         float *master = p->has_master ? copy + row * t->shape[1] + j : NULL;
         if (!master) {
-            kernel->load(&piece, buffer, cols);
+            rows->load(&piece, buffer, cols);
         }
-        kernel->row_scale(master ? master : buffer, cols, factor);
-        kernel->store(master ? master : buffer, cols, &piece);
+        rows->scale(master ? master : buffer, cols, factor);
+        rows->store(master ? master : buffer, cols, &piece);
     }
 }
 
-static void scale_head(const mu_kernel *kernel, mu_parameter *p, size_t first, size_t rows,
+static void scale_head(const mu_rows *ops, mu_parameter *p, size_t first, size_t rows,
                        double factor)
 {
     for (size_t i = 0; i < rows && factor != 1; i++) {
-        scale_row(kernel, p, first + i, factor);
+        scale_row(ops, p, first + i, factor);
     }
 }
 
@@ -72,7 +71,7 @@ static muonium_status check_numbers(const muonium_qk *qk, size_t key_heads)
     return MUONIUM_OK;
 }
 
-/* Rows of queries and keys that are known to exist. */
+/* Fail if rows of queries and keys overlap. Both exist. */
 static muonium_status check_apart(const muonium_qk *qk, size_t key_heads, const char *name)
 {
     size_t query_end = qk->query_row + qk->heads * qk->head_dim;
@@ -102,7 +101,7 @@ static muonium_status clip(muonium_optimizer *optimizer, const muonium_qk *heads
         return mu_fail(MUONIUM_INVALID, "heads is NULL: pass a muonium_qk");
     }
     mu_parameter *query, *key;
-    const mu_kernel *kernel = NULL;
+    const mu_rows *rows = NULL;
     size_t key_heads = heads->key_heads ? heads->key_heads : heads->heads;
     muonium_status status = mu_parameter_at(optimizer, heads->query, &query);
     if (status == MUONIUM_OK) {
@@ -121,10 +120,10 @@ static muonium_status clip(muonium_optimizer *optimizer, const muonium_qk *heads
         status = check_apart(heads, key_heads, query->name);
     }
     if (status == MUONIUM_OK) {
-        status = check_logits(heads); /* after the rows: that many there must be */
+        status = check_logits(heads); /* `heads` is known to be valid now */
     }
     if (status == MUONIUM_OK) {
-        status = mu_kernel_choose(MUONIUM_F32, &kernel);
+        status = mu_rows_choose(MUONIUM_F32, &rows);
     }
     if (status != MUONIUM_OK) {
         return status;
@@ -141,11 +140,11 @@ static muonium_status clip(muonium_optimizer *optimizer, const muonium_qk *heads
         for (size_t h = k * shared; h < (k + 1) * shared; h++) {
             double logit = (double)heads->max_logits[h];
             double wanted = logit > heads->threshold ? heads->threshold / logit : 1;
-            scale_head(kernel, query, heads->query_row + h * heads->head_dim, heads->head_dim,
+            scale_head(rows, query, heads->query_row + h * heads->head_dim, heads->head_dim,
                        wanted / key_factor);
             count += wanted < 1;
         }
-        scale_head(kernel, key, heads->key_row + k * heads->head_dim, heads->head_dim, key_factor);
+        scale_head(rows, key, heads->key_row + k * heads->head_dim, heads->head_dim, key_factor);
     }
     mu_fenv_leave(environment);
     if (clipped) {
@@ -154,9 +153,19 @@ static muonium_status clip(muonium_optimizer *optimizer, const muonium_qk *heads
     return MUONIUM_OK;
 }
 
-muonium_status muonium_qk_clip(muonium_optimizer *optimizer, const muonium_qk *heads,
-                               size_t *clipped)
+muonium_status muonium_qk_clip_sized(muonium_optimizer *optimizer, const muonium_qk *heads,
+                                     size_t size, size_t *clipped)
 {
-    muonium_status status = mu_enter(optimizer, __func__);
-    return status == MUONIUM_OK ? mu_leave(optimizer, clip(optimizer, heads, clipped)) : status;
+    muonium_qk read;
+    muonium_status status = mu_enter(optimizer, "muonium_qk_clip");
+    if (status != MUONIUM_OK) {
+        return status;
+    }
+    if (heads) {
+        status = mu_sized_read("heads", heads, size, &read, sizeof read);
+    }
+    if (status == MUONIUM_OK) {
+        status = clip(optimizer, heads ? &read : NULL, clipped);
+    }
+    return mu_leave(optimizer, status);
 }

@@ -1,9 +1,9 @@
 /*
- * routing.c: Muon or AdamW for a parameter, and why.
+ * routing.c: chooses Muon or AdamW for a parameter, and gives the reason.
  *
- * What is said most explicitly wins: a route given, then the name, then the shape. Which
- * names and shapes is up to the rule, options.routing. The answer is a short text that
- * reports and logs show as it is.
+ * A route that the caller gives comes first, then the name, then the shape. The rule,
+ * options.routing, says which names and shapes. The reason is a short text that reports and
+ * logs show.
  */
 #include "optimizer/optimizer.h"
 
@@ -27,6 +27,7 @@ static const mu_name_pattern default_patterns[] = {
     {"lm_head", MU_NAME_PART},
     {"head", MU_NAME_PART},
     {"*_head", MU_NAME_OUTSIDE},
+    {"head_dist", MU_NAME_OUTSIDE},
     {"classifier", MU_NAME_OUTSIDE},
     {"output_projection", MU_NAME_OUTSIDE},
     {"qa_outputs", MU_NAME_OUTSIDE},
@@ -76,7 +77,7 @@ static const struct rule {
     const mu_name_pattern *patterns;
     size_t pattern_count;
     bool only_2d;
-    bool limits; /* on unit dimensions, min_dim and max_aspect; else two dimensions suffice */
+    bool limits; /* unit dimensions, min_dim and max_aspect count; else two dimensions suffice */
 } rules[] = {
     [MUONIUM_ROUTING_MUONIUM] = {default_patterns, COUNT(default_patterns), false, true},
     [MUONIUM_ROUTING_TIMM] = {NULL, 0, false, true},
@@ -132,7 +133,7 @@ static bool has_splits(const muonium_tensor *tensor)
     return tensor->row_split_count > 0 || tensor->heads > 0;
 }
 
-/* Whether a layout was given for the tensor, rather than left to the options. */
+/* Whether the tensor itself has a layout or splits. */
 static bool has_layout(const muonium_tensor *tensor)
 {
     return tensor->layout != MUONIUM_LAYOUT_AUTO || has_splits(tensor);
@@ -147,7 +148,7 @@ static size_t count_above_one(const muonium_tensor *tensor)
     return count;
 }
 
-/* Whether an (out, in) matrix is fit for Muon; if not, the reason is written. */
+/* Whether the sides of an (out, in) matrix suit Muon; if not, writes the reason. */
 static bool fits(const muonium_options *options, size_t out, size_t in, char reason[MU_REASON_SIZE])
 {
     const size_t small = out < in ? out : in, large = out < in ? in : out;
@@ -157,7 +158,7 @@ static bool fits(const muonium_options *options, size_t out, size_t in, char rea
         return false;
     }
     if (aspect > options->max_aspect) {
-        /* Between its digits stands the point of the host's locale, whatever that is. */
+        /* printf writes the decimal point of the locale. The reason always has a dot. */
         char text[48];
         snprintf(text, sizeof text, "%.1f", aspect);
         snprintf(reason, MU_REASON_SIZE, "extreme_aspect_ratio:%.*s.%c",
@@ -248,7 +249,7 @@ muonium_status mu_route(const muonium_tensor *tensor, const char *name,
     return MUONIUM_OK;
 }
 
-/* ---- what a tensor is recognised as ---- */
+/* ---- layouts and splits from names ---- */
 
 void mu_recognise(muonium_tensor *tensor, const char *name, const muonium_options *options,
                   size_t splits[3])
@@ -275,11 +276,17 @@ void mu_recognise(muonium_tensor *tensor, const char *name, const muonium_option
     tensor->row_split_count = fusion.count;
 }
 
-muonium_status muonium_fused(const muonium_tensor *tensor, muonium_fusion *fusion)
+muonium_status muonium_fused_sized(const muonium_tensor *tensor, size_t tensor_size,
+                                   muonium_fusion *fusion, size_t size)
 {
     if (tensor == NULL || fusion == NULL) {
         return mu_fail(MUONIUM_INVALID, "%s is NULL", tensor == NULL ? "tensor" : "fusion");
     }
-    *fusion = mu_fusion_of(tensor->name != NULL ? tensor->name : "", tensor);
-    return MUONIUM_OK;
+    muonium_tensor read;
+    muonium_status status = mu_sized_read("tensor", tensor, tensor_size, &read, sizeof read);
+    if (status == MUONIUM_OK) {
+        muonium_fusion found = mu_fusion_of(read.name != NULL ? read.name : "", &read);
+        mu_sized_write(fusion, size, &found, sizeof found);
+    }
+    return status;
 }

@@ -5,13 +5,12 @@
 
 #include <string.h>
 
-/* Elements of an element-wise task: long enough to hide its cost, short enough to
- * balance threads. */
+/* Elements per task: enough to hide the cost of a task, few enough to balance workers. */
 enum { CHUNK = 32 * MU_PIECE };
 
-/* Without a bound of the caller's, scratch memory is no more than three times the largest
- * matrix, half a matrix for each thread if that is more, unless a single matrix needs more;
- * and however small the matrices, batches must be long enough to be worth starting. */
+/* The default bound on scratch memory, if options.scratch_bytes is 0, is the largest of: what
+ * one matrix needs; half the largest matrix for each worker, but at least six halves; and this,
+ * so that batches of small matrices are worth starting. */
 enum { LEAST_SCRATCH = 1 << 21 };
 
 size_t mu_direction_size(size_t rows, size_t cols)
@@ -48,7 +47,7 @@ static uint64_t hash_class(const mu_parameter *p, size_t m, size_t n)
     return hash;
 }
 
-/* Find or, the first time, make the class of a matrix. `known` has room for all classes. */
+/* Find the class of a matrix, or add it. `known` has room for all classes. */
 static mu_class *class_of(mu_schedule *schedule, mu_index *known, const mu_parameter *p, size_t m,
                           size_t n)
 {
@@ -75,7 +74,8 @@ static size_t count_matrices(const muonium_optimizer *optimizer)
     return count;
 }
 
-/* No more classes than this: matrices of a parameter differ by their block of rows alone. */
+/* An upper bound on the number of classes: the matrices of a parameter differ in shape by their
+ * block of rows alone. */
 static size_t count_shapes(const muonium_optimizer *optimizer)
 {
     size_t count = 0;
@@ -124,8 +124,8 @@ static void cut_chunks(const muonium_optimizer *optimizer, mu_schedule *schedule
 static muonium_status plan_class(mu_class *c, size_t capacity)
 {
     muonium_plan_options options = c->group->options.plan;
-    /* Gradients and momentum were checked before: what is not finite now has been written
-     * to the momentum meanwhile, and only this matrix suffers. */
+    /* Gradients and momentum were checked before. If the momentum is not finite now, the caller
+     * wrote it meanwhile: skip this matrix alone. */
     if (options.nonfinite == MUONIUM_NONFINITE_ERROR) {
         options.nonfinite = MUONIUM_NONFINITE_SKIP;
     }
@@ -163,7 +163,7 @@ typedef struct layout {
     size_t bytes; /* of all */
 } layout;
 
-/* Add to the bytes needed and keep the place. */
+/* Reserve room at the end and return its offset. */
 static size_t reserve(size_t *total, size_t count, size_t bytes)
 {
     size_t at = *total;
@@ -197,9 +197,9 @@ void mu_schedule_use(mu_schedule *schedule, const mu_class *of)
     schedule->certificates = (muonium_certificate *)(void *)(memory + l.certificates);
 }
 
-/* Batches as large as a bound on all scratch memory allows; a single matrix is planned,
- * and within it. What several threads need for as many matrices is known only once it is
- * planned, hence the search. */
+/* Plan the largest batches that fit into a bound on scratch memory. A batch of one is planned
+ * already, and fits. The workspace of a larger batch is known only from its plan, hence the
+ * search. */
 static muonium_status plan_within(mu_class *c, size_t bound)
 {
     size_t each = mu_direction_size(c->m, c->n) * sizeof(float) + 2 * c->longer * sizeof(double);
@@ -216,7 +216,7 @@ static muonium_status plan_within(mu_class *c, size_t bound)
     return status == MUONIUM_OK && c->capacity > 1 ? plan_class(c, 1) : status;
 }
 
-/* The bound on all scratch memory, if a single matrix needs up to `need`. */
+/* The bound on scratch memory, if batches of one need up to `need` bytes. */
 static size_t bound_of(const muonium_optimizer *optimizer, const mu_schedule *schedule, size_t need)
 {
     size_t bound, halves = schedule->workers > 6 ? schedule->workers : 6;
@@ -288,11 +288,11 @@ static muonium_status fill(const muonium_optimizer *optimizer, mu_schedule *sche
     }
     classify(optimizer, schedule, &known);
     mu_index_release(&known);
-    muonium_status status = mu_kernel_choose(MUONIUM_F32, &schedule->kernel);
+    muonium_status status = mu_rows_choose(MUONIUM_F32, &schedule->rows);
     if (status != MUONIUM_OK) {
         return status;
     }
-    schedule->elementwise = mu_elementwise_for(schedule->kernel->isa);
+    schedule->elementwise = mu_elementwise_for(schedule->rows->isa);
     cut_chunks(optimizer, schedule);
     return allocate_scratch(optimizer, schedule);
 }

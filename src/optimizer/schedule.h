@@ -1,7 +1,7 @@
 /*
- * schedule.h: what is the same in every step: which matrices are orthogonalised
- * together, how element-wise work is cut, and the scratch memory for both. Made by the
- * first step after a change of parameters.
+ * schedule.h: the part of a step that is the same every time: the batches of matrices that are
+ * orthogonalised together, the chunks of element-wise work, and scratch memory for both. The
+ * first step after a change of parameters makes it.
  */
 #ifndef MU_SCHEDULE_H
 #define MU_SCHEDULE_H
@@ -15,103 +15,104 @@ typedef struct mu_member {
     size_t index;
 } mu_member;
 
-/* Matrices of one oriented shape and one group: (1280, 512) and (512, 1280) are of the
- * same class. */
+/* The matrices of one oriented shape in one group. (1280, 512) and (512, 1280) are in the same
+ * class. A matrix with columns on other ranks is a class of its own. */
 typedef struct mu_class {
     size_t m, n;             /* oriented */
-    size_t block;            /* of columns, by which sums over a row are formed */
-    size_t longer;           /* side, of what lies here */
-    const mu_across *across; /* of a class of its own, or NULL */
+    size_t block;            /* columns whose squares are summed before the next block's */
+    size_t longer;           /* the longer side, of the columns that this process has */
+    const mu_across *across; /* NULL if this process has all columns */
     muonium_group *group;
-    muonium_plan *plan; /* for up to `capacity` matrices at a time */
-    size_t capacity;
-    size_t workspace; /* bytes, of the plan */
+    muonium_plan *plan;
+    size_t capacity;  /* matrices per batch */
+    size_t workspace; /* bytes for the plan */
     mu_member *members;
     size_t count;
 } mu_class;
 
-/* A run of a parameter's elements, in the order of its state. */
+/* Consecutive elements of a parameter, in the order of its state. */
 typedef struct mu_chunk {
     mu_parameter *parameter;
     size_t first, count;
 } mu_chunk;
 
-/* Where a parameter lies. */
+/* The memory of a parameter. */
 typedef struct mu_place {
     mu_extent extent;
     mu_parameter *parameter;
 } mu_place;
 
 struct mu_schedule {
-    const mu_kernel *kernel;
+    const mu_rows *rows;
     const mu_elementwise *elementwise;
-    unsigned workers; /* threads that it was made for */
+    unsigned workers; /* number of workers that the plans are made for */
     mu_class *classes;
     size_t class_count;
     mu_member *members; /* of all classes */
     mu_chunk *chunks;   /* of all parameters, in order */
     size_t chunk_count;
-    bool *unsound;    /* per chunk: it is not finite, or its momentum would not be */
+    bool *unsound;    /* per chunk: the gradient or the new momentum is not finite */
     bool *moderate;   /* per chunk: see mu_parameter */
-    bool *active;     /* per parameter: takes part in this step */
-    mu_place *places; /* for places.c, one per parameter each */
-    mu_extent *grads;
-    /* Scratch, laid out for batches of the class at hand: */
+    bool *active;     /* per parameter: it takes part in this step */
+    mu_place *places; /* scratch of places.c, one per parameter */
+    mu_extent *grads; /* the same */
+    /* Scratch memory, laid out for the class that mu_schedule_use was given: */
     void *scratch;
-    float *directions;  /* matrices, dense, each on a boundary of MU_ALIGNMENT */
-    void *workspace;    /* of the plans */
+    float *directions;  /* matrices, dense, each aligned to MU_ALIGNMENT */
+    void *workspace;    /* of the plan */
     double *row_stats;  /* two per row of every matrix */
-    mu_survey *surveys; /* one per matrix of a batch, as the following */
+    mu_survey *surveys; /* one per matrix of the batch, as the arrays below */
     mu_member *batch;
     mu_oriented *oriented;
     muonium_certificate *certificates;
     size_t bytes; /* of all scratch */
 };
 
-/* Give the optimizer a schedule if it has none, or one for other threads than now. */
+/* Make a schedule unless the optimizer has one for the present number of workers. */
 muonium_status mu_schedule_make(muonium_optimizer *optimizer);
 void mu_schedule_destroy(mu_schedule *schedule); /* NULL is allowed */
 
-/* Lay out the scratch memory for batches of a class. */
+/* Lay out the scratch memory for the batches of a class. */
 void mu_schedule_use(mu_schedule *schedule, const mu_class *of);
 
-/* Floats that a matrix takes in `directions`. */
+/* Floats that a matrix occupies in `directions`. */
 size_t mu_direction_size(size_t rows, size_t cols);
 
-/* A value that is not finite, or would not be after a step. */
+/* A value that is not finite, or that the step would make so. */
 typedef struct mu_bad_value {
     const char *what; /* "grad", "momentum" or "direction"; NULL: there is none */
     float value;
     size_t index; /* in the order of the state */
 } mu_bad_value;
 
-/* Gradients below 2^MU_MODERATE_EXPONENT in every step add up to no momentum that overflows. */
+/* While all gradients are below 2^MU_MODERATE_EXPONENT, no momentum can overflow. */
 enum { MU_MODERATE_EXPONENT = 64 };
 
-/* step.c: the first bad value of a run of elements: of the gradient, of the momentum that would
- * follow from it, or of its direction. *moderate: whether all of that momentum is below
+/* step.c: the first bad value among `count` elements: in the gradient, in the momentum after the
+ * step, or in the direction. *moderate: whether that momentum is below
  * 2^MU_MODERATE_EXPONENT. Changes nothing. */
 MU_SHARED mu_bad_value mu_examine(const mu_schedule *schedule, const mu_parameter *parameter,
                                   size_t first, size_t count, bool *moderate);
 
-/* step.c: all of a step that can fail, which changes nothing; and all the rest, which cannot. */
+/* step.c: the part of a step that can fail, which changes nothing; and the rest, which cannot
+ * fail. */
 muonium_status mu_step_prepare(muonium_optimizer *optimizer);
 MU_SHARED void mu_step_commit(muonium_optimizer *optimizer);
 
-/* places.c: mu_step_prepare with everything at new places, as in muonium_step_at. */
+/* places.c: mu_step_prepare with the addresses of muonium_step_at. */
 MU_SHARED muonium_status mu_step_prepare_at(muonium_optimizer *optimizer, void *const *data,
                                             void *const *grads, size_t count);
 
-/* muon.c: how the momentum of a parameter moves in the step that brings it to `steps`. */
+/* muon.c: the momentum update in step number `steps` of a parameter. */
 mu_momentum_step mu_momentum_of(const mu_parameter *parameter, uint64_t steps);
 
-/* muon.c, adam.c: the two halves of a step, for active parameters. */
+/* muon.c, adam.c: the two halves of a step. Both skip inactive parameters. */
 void mu_step_muon(muonium_optimizer *optimizer);
 void mu_step_adam(muonium_optimizer *optimizer);
 
 /* ---- pieces.c: walking over a parameter and its state together ---- */
 
-/* Up to MU_PIECE elements that are evenly spaced in all three arrays. */
+/* Up to MU_PIECE elements with one stride in each of the three arrays. */
 typedef struct mu_piece {
     char *data;
     const char *grad; /* NULL without a gradient */
@@ -120,26 +121,26 @@ typedef struct mu_piece {
     size_t count;
 } mu_piece;
 
-/* The piece that starts at step `index` of a walk from `base` on, of at most `most`. */
+/* The piece that starts at element `index` of a walk from `base`: at most `most` elements. */
 MU_SHARED mu_piece mu_piece_at(const mu_parameter *parameter, mu_offset base, const mu_walk *walk,
                                size_t index, size_t most);
 
 /* Whether the parameter's policy is MUONIUM_NONFINITE_PROPAGATE. */
 bool mu_lets_infinities_through(const mu_parameter *parameter);
 
-/* The largest weight that a step may leave: that of the parameter's type, or infinity where
- * infinities are let through. */
+/* The largest weight that a step may write: the largest of the parameter's type, or infinity if
+ * the policy is MUONIUM_NONFINITE_PROPAGATE. */
 float mu_weight_limit(const mu_parameter *parameter);
 
-/* The piece's gradient as consecutive f32: where it is, or in `buffer`. */
+/* The gradient of a piece as consecutive f32: in place, or copied to `buffer`. */
 const float *mu_load_grad(const mu_schedule *schedule, const mu_parameter *parameter,
                           const mu_piece *piece, float *buffer);
 
-/* The same for an f32 state array; to be stored back, if it was in the buffer. */
+/* The same for an f32 state array. mu_store_state writes back what was copied. */
 float *mu_load_state(const mu_piece *piece, float *state, float *buffer);
 void mu_store_state(const mu_piece *piece, float *state, const float *values);
 
-/* The same for the momentum, of either type: where it is, or in `buffer`. */
+/* The same for the momentum, of either type. */
 float *mu_load_momentum(const mu_schedule *schedule, const mu_parameter *parameter,
                         const mu_piece *piece, float *buffer);
 void mu_store_momentum(const mu_schedule *schedule, const mu_parameter *parameter,

@@ -1,6 +1,6 @@
 /*
- * state_values.c: which state an optimizer accepts. The one judge of muonium_load, positional
- * loading, muonium_set_state and muonium_save, so that what was saved can be loaded.
+ * state_values.c: which state an optimizer accepts. muonium_save, muonium_load, positional
+ * loading and muonium_set_state share these checks, so that whatever was saved can be loaded.
  */
 #include <float.h>
 #include <inttypes.h>
@@ -9,7 +9,7 @@
 #include "base/half.h"
 #include "optimizer/optimizer.h"
 
-/* Loops without an early end, which compilers turn into vectors. */
+/* Loops without early exit, so that compilers vectorise them. */
 
 static bool all_finite_f32(const float *x, size_t n)
 {

@@ -1,6 +1,6 @@
 /*
- * step.c: one step. All that can fail comes first: making the schedule and looking for
- * NaN and infinities; after that only arithmetic is left.
+ * step.c: one step. What can fail comes first: making the schedule, and the search for NaN
+ * and infinities. The rest is arithmetic.
  */
 #include <math.h>
 #include <stdio.h>
@@ -8,7 +8,7 @@
 
 #include "optimizer/schedule.h"
 
-/* ---- what is not finite, or would not be ---- */
+/* ---- non-finite values ---- */
 
 static mu_bad_value first_bad(const char *what, const float *values, size_t count, size_t first)
 {
@@ -42,7 +42,7 @@ mu_bad_value mu_examine(const mu_schedule *schedule, const mu_parameter *p, size
             }
             elementwise->momentum(&step, g, m, d, piece.count);
             if (bf16) {
-                schedule->kernel->row_round(m, piece.count, MUONIUM_BF16);
+                schedule->rows->round(m, piece.count, MUONIUM_BF16);
                 elementwise->direction(&step, g, m, d, piece.count);
             }
             *moderate = *moderate &&
@@ -114,8 +114,8 @@ static muonium_status report_bad(const mu_schedule *schedule, const mu_parameter
                    of_grad ? "" : "scale gradients down, or ");
 }
 
-/* Fails, by the policies, on what is not finite or would not be; takes parameters that are to
- * be skipped out of this step. */
+/* Check gradients and the momentum that follows from them. Fails under MUONIUM_NONFINITE_ERROR;
+ * under MUONIUM_NONFINITE_SKIP the parameter is made inactive. */
 static muonium_status check_values(muonium_optimizer *optimizer)
 {
     mu_schedule *schedule = optimizer->schedule;
@@ -134,7 +134,7 @@ static muonium_status check_values(muonium_optimizer *optimizer)
     return MUONIUM_OK;
 }
 
-/* Remember of which parameters the next step need not examine the momentum. */
+/* Set `moderate` of the parameters for the next step. */
 static void note_moderate(const muonium_optimizer *optimizer)
 {
     const mu_schedule *schedule = optimizer->schedule;
@@ -148,7 +148,7 @@ static void note_moderate(const muonium_optimizer *optimizer)
 
 /* ---- the step ---- */
 
-/* A master copy starts as what the parameter is when first stepped. */
+/* A master copy starts as the value of the parameter in its first step. */
 static void begin_master(const mu_schedule *schedule, mu_parameter *p)
 {
     mu_offset start = {0, 0, 0};
@@ -157,7 +157,7 @@ static void begin_master(const mu_schedule *schedule, mu_parameter *p)
         mu_piece piece = mu_piece_at(p, start, &p->all, done, MU_PIECE);
         mu_block from = {piece.data, p->tensor.dtype, piece.data_stride, piece.data_stride,
                          1,          piece.count};
-        schedule->kernel->load(&from, master + piece.state, piece.count);
+        schedule->rows->load(&from, master + piece.state, piece.count);
         done += piece.count;
     }
     p->has_master = true;
@@ -204,7 +204,7 @@ void mu_step_commit(muonium_optimizer *optimizer)
     optimizer->counters.steps++;
 }
 
-/* Within a call that has marked the optimizer. */
+/* To be called between mu_enter and mu_leave. */
 static muonium_status step(muonium_optimizer *optimizer)
 {
     mu_fenv environment = mu_fenv_enter();

@@ -1,11 +1,10 @@
 /*
- * use.c: one call at a time. A call that changes an optimizer, or that walks through it and
- * calls back on the way, marks it as in use. A second such call, from a callback or from
- * another thread, is refused instead of changing what the first one relies on.
+ * use.c: one call at a time. A call that changes an optimizer, or that runs a callback, marks it
+ * as in use. A second such call, from the callback or from another thread, is refused.
  */
 #include "optimizer/optimizer.h"
 
-/* The mark is no part of what a const optimizer promises to keep. */
+/* The mark may change in a const optimizer. */
 static muonium_optimizer *mutable(const muonium_optimizer *optimizer)
 {
     return (muonium_optimizer *)(uintptr_t)optimizer;

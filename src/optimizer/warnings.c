@@ -1,8 +1,8 @@
 /*
- * warnings.c: routes that look wrong, said once before the first step, with the way out.
+ * warnings.c: warnings about routes that look wrong, each with a remedy, before the first step.
  *
- * Only routes that the rules chose are doubted: a route that was given is what the caller
- * wants. Each kind of doubt is one line, which names the first parameter and counts the rest.
+ * Only routes that the rules chose are questioned, never those that the caller gave. Each kind
+ * of warning is one line that names the first parameter and counts the others.
  */
 #include "optimizer/optimizer.h"
 
@@ -41,7 +41,7 @@ static sides sides_of(const mu_parameter *p)
     return rows < cols ? (sides){rows, cols} : (sides){cols, rows};
 }
 
-/* What is known of all single matrices under Muon: the two longest of different shapes. */
+/* Of all single matrices under Muon: the two longest of different shapes. */
 typedef struct longest {
     sides first;
     size_t first_count;
@@ -100,7 +100,7 @@ static bool is_vocabulary(const muonium_optimizer *optimizer, const mu_parameter
 
 /* ---- the lines ---- */
 
-/* Parameters of one doubt: how many, and the first. */
+/* The parameters of one warning: their number, and the first. */
 typedef struct doubted {
     size_t count;
     const mu_parameter *first;
@@ -112,7 +112,7 @@ static void doubt(doubted *d, const mu_parameter *p)
     d->count++;
 }
 
-/* The first name, cut if it is long, and how many more there are. */
+/* The first name, shortened if it is long, and the number of others. */
 static const char *who(const doubted *d, char text[160])
 {
     enum { SHOWN = 100 };

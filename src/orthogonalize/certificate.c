@@ -1,29 +1,28 @@
 /*
- * certificate.c: what can be said of a result Y without knowing the exact one: how far
- * Y Y^T is from I, by bounds that cost nothing or by measurement.
+ * certificate.c: how far the result Y is from orthogonal: ||I - Y Y^T||_F, by bounds that cost
+ * nothing, or measured.
  */
 #include <math.h>
 
-#include "orthogonalize/plan.h"
+#include "orthogonalize/run.h"
 
-/* With g(x) = 1 - x (a + b x + c x^2)^2, the result Y of the last step has
- * I - YY^T = g(XX^T), and g(x) = g(1) + (x - 1) q(x), so that its norm is at most
- * |g(1)| sqrt(m) + max|q| * deviation, the maximum being over the eigenvalues of
- * XX^T: within `deviation` of 1, not negative, and no larger than what steps
- * before the last make of all that X may have been. */
-double mu_bound_after_step(const mu_iteration *it, double deviation)
+/* With g(x) = 1 - x (a + b x + c x^2)^2, the last iteration gives I - Y Y^T = g(X X^T). Since
+ * g(x) = g(1) + (x - 1) q(x), the norm is at most |g(1)| sqrt(m) + max|q| * deviation. The
+ * maximum is over the possible eigenvalues of X X^T: within `deviation` of 1, not negative, and
+ * at most ceiling^2. */
+double mu_bound_last_iteration(const mu_run *run, double deviation)
 {
-    enum { POINTS = 128 };
-    const muonium_plan *plan = it->plan;
+    enum { BOUND_POINTS = 128 };
+    const muonium_plan *plan = run->plan;
     int last = plan->options.steps - 1;
     const double *abc = plan->table[last];
-    double ceiling = it->ceiling * it->ceiling;
+    double ceiling = run->ceiling * run->ceiling;
     double low = deviation < 1 ? 1 - deviation : 0;
     double high = 1 + deviation < ceiling ? 1 + deviation : ceiling;
     double at_one = abc[0] + abc[1] + abc[2], g_one = 1 - at_one * at_one;
     double steepest = 0, previous = 0, change = 0;
-    for (int i = 0; i <= POINTS; i++) {
-        double x = low + (high - low) * i / POINTS;
+    for (int i = 0; i <= BOUND_POINTS; i++) {
+        double x = low + (high - low) * i / BOUND_POINTS;
         double h = abc[0] + x * (abc[1] + x * abc[2]);
         /* (g(x) - g(1)) / (x - 1), with the division carried out: h - h(1) is
          * (x - 1) (b + c (x + 1)). */
@@ -35,40 +34,40 @@ double mu_bound_after_step(const mu_iteration *it, double deviation)
         previous = q;
         steepest = fabs(q) > steepest ? fabs(q) : steepest;
     }
-    /* Between two points q strays no further than from one to the next. */
+    /* Between two points q changes by no more than from one to the next. */
     return fabs(g_one) * sqrt((double)plan->m) + (steepest + change) * deviation;
 }
 
-/* The singular values s of Y lie in [0, 1 + d], d the band of the set, and their squares
- * add up to ||Y||_F^2. For t = 1 - s^2, in [-e, 1] with e = (1 + d)^2 - 1, the sum of t is
- * known, and ||I - Y Y^T||_F^2 is that of t^2: at least its square over m, and at most what
- * the chord t^2 <= (1 - e) t + e allows. */
-void mu_certify_by_trace(mu_iteration *it)
+/* The singular values s of Y lie in [0, 1 + d], d the deviation of the set, and the sum of their
+ * squares is ||Y||_F^2. Let t = 1 - s^2, which lies in [-e, 1] with e = (1 + d)^2 - 1. The sum of
+ * t is known, and ||I - Y Y^T||_F^2 is the sum of t^2. That is at least (sum of t)^2 / m. By the
+ * chord t^2 <= (1 - e) t + e it is at most (1 - e) (sum of t) + e m. */
+void mu_certify_by_trace(mu_run *run)
 {
-    const muonium_plan *plan = it->plan;
+    const muonium_plan *plan = run->plan;
     double m = (double)plan->m, trace = 0;
     double high = 1 + plan->direct->deviation, e = high * high - 1;
     for (size_t i = 0; i < plan->m; i++) {
-        trace += it->row_sums[i];
+        trace += run->row_sums[i];
     }
-    it->certificate.deviation = fabs(m - trace) / sqrt(m);
-    it->certificate.bound = sqrt(fmax((1 - e) * (m - trace) + e * m, 0));
-    it->certificate.bound = fmax(it->certificate.bound, it->certificate.deviation);
+    run->certificate.deviation = fabs(m - trace) / sqrt(m);
+    run->certificate.bound = sqrt(fmax((1 - e) * (m - trace) + e * m, 0));
+    run->certificate.bound = fmax(run->certificate.bound, run->certificate.deviation);
 }
 
-void mu_certify_exactly(mu_iteration *it)
+void mu_certify_exactly(mu_run *run)
 {
-    muonium_certificate *c = &it->certificate;
-    /* In the half modes, too, R is not rounded here: the result is measured, not iterated. */
-    it->with.kernel = it->plan->kernel;
-    it->with.separate = false;
-    mu_gram_of_x(it);
-    mu_look seen = mu_look_at_gram(it);
-    c->orthogonality_error = c->bound = sqrt(seen.off + seen.strayed);
-    if (it->plan->direct) {
+    muonium_certificate *c = &run->certificate;
+    /* Not rounded in the half types either: this measures the result. */
+    run->with.kernel = run->plan->kernel;
+    run->with.separate = false;
+    mu_gram_of_x(run);
+    mu_gram_sums sums = mu_sum_gram(run);
+    c->orthogonality_error = c->bound = sqrt(sums.off + sums.deviation);
+    if (run->plan->direct) {
         c->deviation = c->bound;
     }
-    mu_singular_range(it, &c->sigma_min, &c->sigma_max);
+    mu_singular_range(run, &c->sigma_min, &c->sigma_max);
 }
 
 muonium_certificate mu_unmeasured(int rescued)
@@ -77,10 +76,10 @@ muonium_certificate mu_unmeasured(int rescued)
         .rescued = rescued, .orthogonality_error = NAN, .sigma_min = NAN, .sigma_max = NAN};
 }
 
-void mu_certify_zero(mu_iteration *it, muonium_outcome outcome)
+void mu_certify_zero(mu_run *run, muonium_outcome outcome)
 {
-    muonium_certificate *c = &it->certificate;
+    muonium_certificate *c = &run->certificate;
     c->outcome = outcome;
-    c->deviation = c->bound = c->orthogonality_error = sqrt((double)it->plan->m);
+    c->deviation = c->bound = c->orthogonality_error = sqrt((double)run->plan->m);
     c->sigma_min = c->sigma_max = 0;
 }

@@ -1,29 +1,31 @@
 /*
- * direct.c: the form with the fewest products. The result is h(R) X, and h is evaluated
- * by a program of its own (coefficients/direct.h) instead of composed quintics: every
- * product multiplies two combinations of what there is. All of these are polynomials in
- * R: they commute, are symmetric, and every product is one triangle.
+ * direct.c: the direct form, with the fewest products. The result is h(R) X. A program
+ * (coefficients/direct.h) evaluates h: each product multiplies two combinations of I, R and
+ * earlier products. All of these are polynomials in R: they commute, are symmetric, and each
+ * product needs one triangle only.
  *
- * In most sets a factor combines the latest product, R and I alone: then R, the latest
- * product, the next one and the sum H are all that is kept. And what is kept of a product
- * Y is Z = Y + r R + d I, its left factor but for a number: which is then read where it
- * lies, and the right one is mostly Z and I alone, which costs less than combining two
- * matrices. In a dense set every product is kept to the end, and factors are formed in
- * memory.
+ * In a sparse set each factor combines only the latest product, R and I. Then four matrices are
+ * stored: R, the latest product, the next one and the sum H. Instead of a product Y the form
+ * stores Z = Y + r R + d I, its next left factor up to a scalar. That factor is used unpacked,
+ * and the right factor is usually a combination of Z and I alone, which costs less than
+ * combining two matrices. In a dense set all products are stored to the end, and factors are
+ * formed in memory.
  */
 #include <float.h>
 #include <math.h>
+#include <stdio.h>
+#include <string.h>
 
-#include "coefficients/direct.h"
-#include "orthogonalize/plan.h"
+#include "orthogonalize/run.h"
 
-enum { ROWS_PER_TASK = 16 };
-
-/* Squares of the workspace: R, H, then the products. */
+/* Indices of the workspace's squares: R, H, then the products. */
 enum { GRAM = 0, SUM = 1, FIRST_PRODUCT = 2 };
 
-/* Does sum_i factors[i] Y_i, i = 0..j, need more than I, R and Y_j? */
-static bool is_dense(const double *factors, int j)
+/* The largest singular value that rounding can make of 1. */
+#define ROUNDED_ONE 1.001
+
+/* Whether sum_i factors[i] Y_i, i = 0..j, has other terms than I, R and Y_j. */
+static bool is_dense_factor(const double *factors, int j)
 {
     for (int i = 2; i < j; i++) {
         if (factors[i] != 0) {
@@ -33,36 +35,37 @@ static bool is_dense(const double *factors, int j)
     return false;
 }
 
-static bool needs_all_products(const mu_direct_set *set)
+static bool is_dense_set(const mu_direct_set *set)
 {
     for (int j = 1; j <= set->products; j++) {
-        if (is_dense(mu_direct_left(set, j), j) || is_dense(mu_direct_right(set, j), j)) {
+        if (is_dense_factor(mu_direct_left(set, j), j) ||
+            is_dense_factor(mu_direct_right(set, j), j)) {
             return true;
         }
     }
     return false;
 }
 
-/* Y_1 to Y_(products + 1), H, and the two factors; or R, H and two products. */
-static int squares(const muonium_plan *plan)
+/* Dense: Y_1 to Y_(products + 1), H and two factors. Sparse: R, H and two products. */
+static int direct_squares(const muonium_plan *plan)
 {
-    return needs_all_products(plan->direct) ? plan->direct->products + 4 : 4;
+    return is_dense_set(plan->direct) ? plan->direct->products + 4 : 4;
 }
 
-static double flops(const muonium_plan *plan)
+static double direct_flops(const muonium_plan *plan)
 {
     return mu_gram_flops(plan->m, plan->n) + plan->direct->products * mu_symmul_flops(plan->m) +
            mu_apply_flops(plan->m, plan->n);
 }
 
-static double moved(const muonium_plan *plan)
+static double direct_moved(const muonium_plan *plan)
 {
     const mu_direct_set *set = plan->direct;
     double square = (double)plan->m * (double)plan->m, more = 0;
     for (int j = 1; j <= set->products; j++) {
         const double *factors[2] = {mu_direct_left(set, j), mu_direct_right(set, j)};
         for (int side = 0; side < 2; side++) {
-            bool dense = is_dense(factors[side], j);
+            bool dense = is_dense_factor(factors[side], j);
             for (int i = 1; i < j; i++) {
                 more += factors[side][i] != 0 ? (dense ? 3 : 1) * square : 0;
             }
@@ -76,123 +79,183 @@ static double moved(const muonium_plan *plan)
 /* ---- factors ---- */
 
 typedef struct program {
-    mu_iteration *it;
+    mu_run *run;
     const mu_direct_set *set;
-    bool keeps_all;
+    bool dense;
 } program;
 
-/* Where Y_i lies, i >= 1. */
+/* The memory of Y_i, i >= 1. */
 static void *product_at(const program *p, int i)
 {
     if (i == 1) {
-        return p->it->square[GRAM];
+        return p->run->square[GRAM];
     }
-    return p->it->square[FIRST_PRODUCT + (p->keeps_all ? i - 2 : i % 2)];
+    return p->run->square[FIRST_PRODUCT + (p->dense ? i - 2 : i % 2)];
 }
 
-/* Factors that are formed in memory lie behind all products. */
+/* The memory of a factor that is formed there: after all products. */
 static void *factor_at(const program *p, int side)
 {
-    return p->it->square[FIRST_PRODUCT + p->set->products + side];
+    return p->run->square[FIRST_PRODUCT + p->set->products + side];
 }
 
-typedef struct forming {
+typedef struct factor_sum {
     const program *p;
     const double *factors;
     int j;
     void *to;
-} forming;
+} factor_sum;
 
-static void form_rows(void *context, size_t index, unsigned worker)
+static void form_factor_rows(void *context, size_t index, unsigned worker)
 {
-    const forming *f = context;
-    const muonium_plan *plan = f->p->it->plan;
+    const factor_sum *f = context;
+    const muonium_plan *plan = f->p->run->plan;
     size_t row_bytes = plan->ldr * muonium_dtype_size(plan->kernel->type);
     (void)worker;
-    for (size_t r = index * ROWS_PER_TASK; r < (index + 1) * ROWS_PER_TASK && r < plan->m; r++) {
+    for (size_t r = index * MU_ROWS_PER_TASK; r < (index + 1) * MU_ROWS_PER_TASK && r < plan->m;
+         r++) {
         bool accumulate = false;
         for (int i = 1; i <= f->j; i++) {
             if (f->factors[i] != 0) {
                 const char *from = (const char *)product_at(f->p, i) + r * row_bytes;
-                plan->kernel->row_add((char *)f->to + r * row_bytes, from, plan->m, f->factors[i],
-                                      accumulate);
+                plan->rows->add((char *)f->to + r * row_bytes, from, plan->m, f->factors[i],
+                                accumulate);
                 accumulate = true;
             }
         }
     }
 }
 
-/* How much of I (i = 0) or R (i = 1) is kept with Y_j: what its left factor wants. */
-static double kept_with(const program *p, int j, int i)
+/* The coefficient of I (i = 0) or R (i = 1) in Z_j = Y_j + r R + d I: that of the left factor. */
+static double stored_with(const program *p, int j, int i)
 {
-    if (p->keeps_all || j < 2 || j > p->set->products) {
+    if (p->dense || j < 2 || j > p->set->products) {
         return 0;
     }
     const double *left = mu_direct_left(p->set, j);
     return left[j] != 0 ? left[i] / left[j] : 0;
 }
 
-/* factors[i], i = 0 or 1, less what Z brings along. */
-static double beside_kept(const program *p, const double *factors, int j, int i)
+/* factors[i], i = 0 or 1, minus the part that Z_j contains. */
+static double beside_stored(const program *p, const double *factors, int j, int i)
 {
-    double rest = factors[i] - factors[j] * kept_with(p, j, i);
+    double rest = factors[i] - factors[j] * stored_with(p, j, i);
     return fabs(rest) > 4 * DBL_EPSILON * fabs(factors[i]) ? rest : 0;
 }
 
 /* The operand sum_i factors[i] Y_i, i = 0..j. */
 static mu_operand factor(const program *p, const double *factors, int j, int side)
 {
-    const muonium_plan *plan = p->it->plan;
-    if (is_dense(factors, j)) {
-        forming f = {p, factors, j, factor_at(p, side)};
-        mu_pool_run(form_rows, &f, (plan->m + ROWS_PER_TASK - 1) / ROWS_PER_TASK,
-                    p->it->with.workers);
+    const muonium_plan *plan = p->run->plan;
+    if (is_dense_factor(factors, j)) {
+        factor_sum f = {p, factors, j, factor_at(p, side)};
+        mu_pool_run(form_factor_rows, &f, (plan->m + MU_ROWS_PER_TASK - 1) / MU_ROWS_PER_TASK,
+                    p->run->with.workers);
         return mu_operand_of(plan->kernel, f.to, plan->ldr, 1, factors[0]);
     }
     mu_operand o = mu_operand_of(plan->kernel, product_at(p, j), plan->ldr, factors[j],
-                                 beside_kept(p, factors, j, 0));
-    double of_gram = j > 1 ? beside_kept(p, factors, j, 1) : 0;
+                                 beside_stored(p, factors, j, 0));
+    double of_gram = j > 1 ? beside_stored(p, factors, j, 1) : 0;
     if (of_gram != 0) {
-        o.other = p->it->square[GRAM];
+        o.other = p->run->square[GRAM];
         o.other_scale = of_gram;
     }
     return o;
 }
 
-/* ---- the run ---- */
+/* ---- evaluation ---- */
 
-static void run(mu_iteration *it)
+static void evaluate_direct(mu_run *run)
 {
-    const muonium_plan *plan = it->plan;
+    const muonium_plan *plan = run->plan;
     const mu_direct_set *set = plan->direct;
     const double *c = mu_direct_sum(set);
-    program p = {it, set, needs_all_products(set)};
+    program p = {run, set, is_dense_set(set)};
     mu_finish finish = {.may_multiply_out = true};
-    double rest[2] = {c[0], c[1]}; /* of I and R in H, less what Z has brought into it */
-    mu_take_gram(it);
+    double rest[2] = {c[0], c[1]}; /* coefficients of I and R in H, minus the parts added with Z */
+    mu_update_gram(run);
     for (int j = 1; j <= set->products; j++) {
         mu_operand left = factor(&p, mu_direct_left(set, j), j, 0);
         mu_operand right = factor(&p, mu_direct_right(set, j), j, 1);
-        /* The last product is not kept, but brings into H what is left of it. */
+        /* The last product is not stored: it adds the rest of I and R to H. */
         finish.last = j == set->products;
-        finish.plus_factor = finish.last ? rest[1] / c[j + 1] : kept_with(&p, j + 1, 1);
-        finish.plus = finish.plus_factor != 0 ? it->square[GRAM] : NULL;
-        finish.plus_identity = finish.last ? rest[0] / c[j + 1] : kept_with(&p, j + 1, 0);
+        finish.plus_factor = finish.last ? rest[1] / c[j + 1] : stored_with(&p, j + 1, 1);
+        finish.plus = finish.plus_factor != 0 ? run->square[GRAM] : NULL;
+        finish.plus_identity = finish.last ? rest[0] / c[j + 1] : stored_with(&p, j + 1, 0);
         rest[0] -= c[j + 1] * finish.plus_identity;
         rest[1] -= c[j + 1] * finish.plus_factor;
-        finish.sum = c[j + 1] != 0 ? it->square[SUM] : NULL;
+        finish.sum = c[j + 1] != 0 ? run->square[SUM] : NULL;
         finish.sum_factor = c[j + 1];
-        mu_symmul_finish(&it->with, plan->m, &left, &right, product_at(&p, j + 1), plan->ldr,
+        mu_symmul_finish(&run->with, plan->m, &left, &right, product_at(&p, j + 1), plan->ldr,
                          &finish);
         finish.accumulate = finish.accumulate || c[j + 1] != 0;
     }
-    mu_operand h = mu_operand_of(plan->kernel, it->square[SUM], plan->ldr, 1, 0);
-    mu_advance(it, &h, true);
+    mu_operand h = mu_operand_of(plan->kernel, run->square[SUM], plan->ldr, 1, 0);
+    mu_x_multiply(run, &h, true);
+}
+
+/* ---- what it admits ---- */
+
+bool mu_direct_refuses(const muonium_plan_options *o, const mu_direct_set *set, char *reason,
+                       size_t size)
+{
+    if (o->precision == MUONIUM_BF16 || o->precision == MUONIUM_F16) {
+        return snprintf(reason, size, "it computes in f32 or f64; change precision") > 0;
+    }
+    if (mu_normalization_of(o->normalization)->trusts_caller) {
+        return snprintf(reason, size,
+                        "without a normalization nothing keeps singular values below %g, where "
+                        "its polynomial explodes; choose one, such as frobenius",
+                        set->edge) > 0;
+    }
+    if (!(ROUNDED_ONE / o->safety_factor < set->edge)) {
+        return snprintf(reason, size,
+                        "safety_factor %g lets singular values grow to %g, and its polynomial "
+                        "explodes above %g; use a factor of at least 1",
+                        o->safety_factor, 1 / o->safety_factor, set->edge) > 0;
+    }
+    return false;
+}
+
+const mu_direct_set *mu_direct_set_of(const muonium_plan_options *o)
+{
+    return mu_direct_set_named(o->direct_set ? o->direct_set : "P12");
+}
+
+const char *mu_other_polynomial(const muonium_plan_options *o)
+{
+    muonium_plan_options defaults;
+    muonium_plan_options_init(&defaults);
+    return o->table                         ? "table"
+           : o->coefficients                ? "coefficients"
+           : o->steps != defaults.steps     ? "steps"
+           : o->lower != defaults.lower     ? "lower"
+           : o->safety != defaults.safety   ? "safety"
+           : o->cushion != defaults.cushion ? "cushion"
+           : o->generated_rows != 0         ? "generated_rows"
+                                            : NULL;
+}
+
+static muonium_status check_direct(const muonium_plan_options *o)
+{
+    char reason[256];
+    if (mu_direct_refuses(o, mu_direct_set_of(o), reason, sizeof reason)) {
+        return mu_fail(MUONIUM_INVALID, "form is direct: %s", reason);
+    }
+    const char *ignored = mu_other_polynomial(o);
+    return ignored ? mu_fail(MUONIUM_INVALID,
+                             "form is direct: its polynomials are those of direct_set, and %s "
+                             "would be ignored; leave %s at its default, or choose the form "
+                             "auto, standard or gram",
+                             ignored, ignored)
+                   : MUONIUM_OK;
 }
 
 const mu_form mu_form_direct = {.id = MUONIUM_FORM_DIRECT,
                                 .name = "direct",
-                                .squares = squares,
-                                .flops = flops,
-                                .moved = moved,
-                                .run = run};
+                                .squares = direct_squares,
+                                .flops = direct_flops,
+                                .moved = direct_moved,
+                                .check = check_direct,
+                                .evaluate = evaluate_direct,
+                                .certify = mu_certify_by_trace};

@@ -1,17 +1,15 @@
 /*
- * execute.c: running a plan on the caller's arrays.
+ * execute.c: run a plan on the caller's arrays.
  *
- * All matrices are surveyed before anything is written, so that an error leaves
- * the output untouched. Then matrices are taken several at a time, one per thread,
- * or one by one by all threads; the bits are the same.
+ * All matrices are surveyed before anything is written, so that an error leaves the output
+ * untouched. Then either each worker has a matrix of its own, or all share one matrix after the
+ * other; the bits are the same.
  */
 #include <float.h>
 #include <math.h>
 #include <string.h>
 
-#include "orthogonalize/plan.h"
-
-enum { LINES_PER_TASK = 16 };
+#include "orthogonalize/run.h"
 
 /* ---- the caller's arrays ---- */
 
@@ -19,7 +17,7 @@ static muonium_status check_view(const char *name, const muonium_view *view, muo
                                  mu_extent *extent)
 {
     if (!view || !view->data) {
-        return mu_fail(MUONIUM_INVALID, "%s%s is NULL: pass where the matrices lie", name,
+        return mu_fail(MUONIUM_INVALID, "%s%s is NULL: pass the address of the matrices", name,
                        view ? ".data" : "");
     }
     size_t bytes = muonium_dtype_size(view->dtype);
@@ -28,9 +26,10 @@ static muonium_status check_view(const char *name, const muonium_view *view, muo
                        (int)view->dtype);
     }
     if ((uintptr_t)view->data % bytes != 0) {
-        return mu_fail(MUONIUM_INVALID,
-                       "%s.data is %p: elements of %zu bytes must lie at a multiple of that", name,
-                       view->data, bytes);
+        return mu_fail(
+            MUONIUM_INVALID,
+            "%s.data is %p: elements of %zu bytes need an address that is a multiple of that", name,
+            view->data, bytes);
     }
     const size_t counts[3] = {shape.batch, shape.rows, shape.cols};
     const ptrdiff_t strides[3] = {view->batch_stride, view->row_stride, view->col_stride};
@@ -81,9 +80,9 @@ static muonium_status check_views(muonium_shape shape, const muonium_view *in,
 
 /* ---- one matrix ---- */
 
-/* Matrix b of a view, with rows and columns exchanged for tall plans. A stride that
- * is never taken gets the value of a dense array, so that copies can see it is one. */
-static mu_oriented orient(const muonium_plan *plan, const muonium_view *view, size_t b)
+/* Matrix b of a view; a tall plan exchanges rows and columns. A stride that is never used gets
+ * the value of a dense array, so that copies can recognise one. */
+static mu_oriented orient_view(const muonium_plan *plan, const muonium_view *view, size_t b)
 {
     size_t bytes = muonium_dtype_size(view->dtype);
     mu_oriented matrix = {(char *)view->data + (ptrdiff_t)b * view->batch_stride * (ptrdiff_t)bytes,
@@ -101,80 +100,31 @@ static mu_oriented orient(const muonium_plan *plan, const muonium_view *view, si
     return matrix;
 }
 
-/* Hand out the workspace of one worker or team. */
-static mu_iteration begin(const muonium_plan *plan, mu_oriented in, mu_oriented out, char *memory,
-                          unsigned threads)
+/* A run in the given part of the workspace, shared by `workers`. */
+static mu_run begin_run(const muonium_plan *plan, mu_oriented in, mu_oriented out, char *memory,
+                        unsigned workers)
 {
-    size_t bytes = muonium_dtype_size(plan->kernel->type);
-    mu_iteration it = {.plan = plan, .in = in, .out = out, .certificate = mu_unmeasured(0)};
-    it.home = out;
-    if (!plan->in_place) {
-        /* Rows or columns adjacent, as in the output, which is then stored straight ahead. */
-        bool by_columns = mu_runs_down(out.row_stride, out.col_stride);
-        it.home = (mu_oriented){memory, plan->kernel->type, by_columns ? 1 : (ptrdiff_t)plan->ldx,
-                                by_columns ? (ptrdiff_t)plan->m : 1};
-        memory += mu_round_up(plan->m * plan->ldx * bytes, MU_ALIGNMENT);
-    }
+    size_t square_bytes = plan->m * plan->ldr * muonium_dtype_size(plan->kernel->type);
+    mu_run run = {.plan = plan, .in = in, .out = out, .certificate = mu_unmeasured(0)};
+    memory = mu_x_place_local(&run, memory);
     for (int i = 0; i < plan->squares; i++) {
-        it.square[i] = memory;
-        memory += mu_round_up(plan->m * plan->ldr * bytes, MU_ALIGNMENT);
+        run.square[i] = memory;
+        memory += mu_round_up(square_bytes, MU_ALIGNMENT);
     }
-    it.row_sums = (double *)(void *)memory;
+    run.row_sums = (double *)(void *)memory;
     memory += mu_round_up(2 * plan->m * sizeof(double), MU_ALIGNMENT);
-    it.with = (mu_matmul){.kernel = plan->kernel, .workers = threads, .scratch = memory};
-    return it;
+    run.with = (mu_matmul){.kernel = plan->kernel, .workers = workers, .scratch = memory};
+    return run;
 }
 
-/* Lines of X at home, rows or columns, into the output. */
-static void store_lines(void *context, size_t index, unsigned worker)
+/* Whether each row of the result is finite, no longer than the plan's limit, and no longer than
+ * the largest number of the caller's type. */
+static bool is_bounded(mu_run *run)
 {
-    const mu_iteration *it = context;
-    mu_lines lines = mu_lines_of(it->plan, &it->home);
-    (void)worker;
-    mu_oriented out = it->out;
-    if (lines.columns) {
-        out.row_stride = it->out.col_stride;
-        out.col_stride = it->out.row_stride;
-    }
-    size_t first = index * LINES_PER_TASK, left = lines.count - first;
-    mu_block to =
-        mu_block_at(&out, first, 0, left < LINES_PER_TASK ? left : LINES_PER_TASK, lines.length);
-    size_t skip = first * lines.ld * muonium_dtype_size(it->home.dtype);
-    it->plan->kernel->store(it->home.data + skip, lines.ld, &to);
-}
-
-static void store(mu_iteration *it)
-{
-    size_t lines = mu_lines_of(it->plan, &it->home).count;
-    mu_pool_run(store_lines, it, (lines + LINES_PER_TASK - 1) / LINES_PER_TASK, it->with.workers);
-}
-
-/* Fill the output with 0 or NaN. */
-static void fill(mu_iteration *it, double value)
-{
-    enum { PIECE = 256 };
-    const muonium_plan *plan = it->plan;
-    double values[PIECE];
-    for (size_t k = 0; k < PIECE; k++) {
-        values[k] = value;
-    }
-    for (size_t i = 0; i < plan->m; i++) {
-        for (size_t j = 0; j < plan->n; j += PIECE) {
-            size_t cols = plan->n - j < PIECE ? plan->n - j : PIECE;
-            mu_block to = mu_block_at(&it->out, i, j, 1, cols);
-            plan->wide->store(values, PIECE, &to);
-        }
-    }
-}
-
-/* Whether no row of the result is longer than the plan's limit, which NaN and infinities
- * are, nor than the largest number of the caller's type. */
-static bool is_bounded(mu_iteration *it)
-{
-    double limit = fmin(it->plan->limit, it->out.dtype == MUONIUM_F16 ? 65504 : FLT_MAX);
-    mu_square_rows(it);
-    for (size_t i = 0; i < it->plan->m; i++) {
-        if (!(it->row_sums[i] <= limit * limit)) {
+    double limit = fmin(run->plan->limit, run->out.dtype == MUONIUM_F16 ? 65504 : FLT_MAX);
+    mu_square_rows(run);
+    for (size_t i = 0; i < run->plan->m; i++) {
+        if (!(run->row_sums[i] <= limit * limit)) {
             return false;
         }
     }
@@ -182,56 +132,54 @@ static bool is_bounded(mu_iteration *it)
 }
 
 /* Normalise, run and check; false if the iteration diverged. */
-static bool attempt(mu_iteration *it, const mu_survey *survey)
+static bool attempt(mu_run *run, const mu_survey *survey)
 {
-    it->has_gram = it->delivered = false;
-    it->with.kernel = it->plan->kernel;
-    it->with.separate = false;
-    mu_normalize(it, survey);
-    it->with.kernel = it->plan->multiplier;
-    it->with.separate = it->plan->half;
-    it->plan->form->run(it);
-    return is_bounded(it);
+    run->has_gram = false;
+    run->with.kernel = run->plan->kernel;
+    run->with.separate = false;
+    mu_normalize(run, survey);
+    run->with.kernel = run->plan->multiplier;
+    run->with.separate = run->plan->half;
+    run->plan->form->evaluate(run);
+    return is_bounded(run);
 }
 
-static void orthogonalize(mu_iteration *it, const mu_survey *survey)
+static void orthogonalize(mu_run *run, const mu_survey *survey)
 {
     muonium_plan careful;
     if (!isfinite(survey->largest)) {
-        bool skip = it->plan->options.nonfinite == MUONIUM_NONFINITE_SKIP;
-        it->certificate.outcome = skip ? MUONIUM_SKIPPED : MUONIUM_PROPAGATED;
-        it->certificate.divisor = it->certificate.deviation = it->certificate.bound = NAN;
+        bool skip = run->plan->options.nonfinite == MUONIUM_NONFINITE_SKIP;
+        run->certificate.outcome = skip ? MUONIUM_SKIPPED : MUONIUM_PROPAGATED;
+        run->certificate.divisor = run->certificate.deviation = run->certificate.bound = NAN;
         if (!skip) {
-            fill(it, NAN);
+            mu_x_fill(run, NAN);
         }
         return;
     }
     if (survey->largest == 0) {
-        mu_certify_zero(it, MUONIUM_ZERO);
-        fill(it, 0);
+        mu_certify_zero(run, MUONIUM_ZERO);
+        mu_x_fill(run, 0);
         return;
     }
-    bool bounded = attempt(it, survey);
-    if (!bounded && it->keeps_input) {
-        careful = mu_careful_plan(it->plan);
-        it->plan = &careful;
-        it->certificate = mu_unmeasured(it->certificate.rescued + 1);
-        bounded = attempt(it, survey);
+    bool bounded = attempt(run, survey);
+    if (!bounded && run->input_is_kept) {
+        careful = mu_careful_plan(run->plan);
+        run->plan = &careful;
+        run->certificate = mu_unmeasured(run->certificate.rescued + 1);
+        bounded = attempt(run, survey);
     }
     if (!bounded) {
-        mu_certify_zero(it, MUONIUM_DIVERGED);
-        fill(it, 0);
+        mu_certify_zero(run, MUONIUM_DIVERGED);
+        mu_x_fill(run, 0);
         return;
     }
-    if (it->plan->direct) {
-        mu_certify_by_trace(it);
+    if (run->plan->form->certify) {
+        run->plan->form->certify(run);
     }
-    if (it->plan->options.exact_certificate) {
-        mu_certify_exactly(it);
+    if (run->plan->options.exact_certificate) {
+        mu_certify_exactly(run);
     }
-    if (!it->delivered) {
-        store(it);
-    }
+    mu_x_store(run);
 }
 
 /* ---- the batch ---- */
@@ -239,29 +187,31 @@ static void orthogonalize(mu_iteration *it, const mu_survey *survey)
 typedef struct execution {
     const muonium_plan *plan;
     size_t count;
-    const muonium_view *in, *out; /* the caller's arrays, or */
-    const mu_oriented *matrices;  /* matrices to be worked on in place */
-    const mu_across *across;      /* who has their other columns, or NULL */
-    mu_survey *found;             /* not NULL: survey only, into this */
+    const muonium_view *in, *out; /* the caller's arrays, unless there are */
+    const mu_oriented *matrices;  /* matrices to orthogonalise in place */
+    const mu_across *across;      /* NULL, or access to the columns of other processes */
+    mu_survey *found;             /* not NULL: survey only, into this array */
     const mu_survey *surveys;
     char *memory;
-    muonium_certificate *certificates;
+    void *certificates;      /* the caller's array, or NULL */
+    size_t certificate_size; /* of one, in the caller's version of the header */
 } execution;
 
-static void process(const execution *e, size_t b, char *memory, unsigned threads)
+static void process(const execution *e, size_t b, char *memory, unsigned workers)
 {
-    mu_oriented in = e->matrices ? e->matrices[b] : orient(e->plan, e->in, b);
-    mu_oriented out = e->matrices ? in : orient(e->plan, e->out, b);
-    mu_iteration it = begin(e->plan, in, out, memory, threads);
-    it.across = e->across;
-    it.keeps_input = !e->matrices;
+    mu_oriented in = e->matrices ? e->matrices[b] : orient_view(e->plan, e->in, b);
+    mu_oriented out = e->matrices ? in : orient_view(e->plan, e->out, b);
+    mu_run run = begin_run(e->plan, in, out, memory, workers);
+    run.across = e->across;
+    run.input_is_kept = !e->matrices;
     if (e->found) {
-        e->found[b] = mu_survey_matrix(&it);
+        e->found[b] = mu_survey_matrix(&run);
         return;
     }
-    orthogonalize(&it, &e->surveys[b]);
+    orthogonalize(&run, &e->surveys[b]);
     if (e->certificates) {
-        e->certificates[b] = it.certificate;
+        mu_sized_write((char *)e->certificates + b * e->certificate_size, e->certificate_size,
+                       &run.certificate, sizeof run.certificate);
     }
 }
 
@@ -271,17 +221,16 @@ static void worker_task(void *context, size_t index, unsigned worker)
     process(e, index, e->memory + worker * e->plan->worker_bytes, 1);
 }
 
-/* As many rounds as all workers can share evenly go one matrix to a worker; what is left is
- * worked on by the team, one by one. */
+/* Each worker gets the same number of matrices; the team shares each of the remaining ones. */
 static void process_all(execution *e)
 {
     const muonium_plan *plan = e->plan;
-    size_t in_workers = 0;
+    size_t shared_from = 0;
     if (plan->workers > 1) {
-        in_workers = e->count - e->count % plan->workers;
-        mu_pool_run(worker_task, e, in_workers, plan->workers);
+        shared_from = e->count - e->count % plan->workers;
+        mu_pool_run(worker_task, e, shared_from, plan->workers);
     }
-    for (size_t b = in_workers; b < e->count; b++) {
+    for (size_t b = shared_from; b < e->count; b++) {
         process(e, b, e->memory, plan->team);
     }
 }
@@ -299,7 +248,8 @@ void mu_plan_run(const muonium_plan *plan, size_t count, const mu_oriented *matr
                    .matrices = matrices,
                    .surveys = surveys,
                    .memory = (char *)workspace + survey_bytes(plan),
-                   .certificates = certificates};
+                   .certificates = certificates,
+                   .certificate_size = sizeof *certificates};
     process_all(&e);
 }
 
@@ -313,7 +263,8 @@ void mu_plan_run_across(const muonium_plan *plan, const mu_oriented *matrix,
                    .across = across,
                    .surveys = survey,
                    .memory = (char *)workspace + survey_bytes(plan),
-                   .certificates = certificate};
+                   .certificates = certificate,
+                   .certificate_size = sizeof *certificate};
     process_all(&e);
 }
 
@@ -350,9 +301,9 @@ static muonium_status report_nonfinite(const muonium_plan *plan, const muonium_v
                    "matrix %zu of in changed while it was being read: it was not finite", b);
 }
 
-static muonium_status execute(const muonium_plan *plan, const muonium_view *in,
-                              const muonium_view *out, void *workspace,
-                              muonium_certificate *certificates)
+static muonium_status execute_batch(const muonium_plan *plan, const muonium_view *in,
+                                    const muonium_view *out, void *workspace, void *certificates,
+                                    size_t certificate_size)
 {
     mu_survey *surveys = workspace;
     execution e = {.plan = plan,
@@ -372,13 +323,14 @@ static muonium_status execute(const muonium_plan *plan, const muonium_view *in,
     e.found = NULL;
     e.surveys = surveys;
     e.certificates = certificates;
+    e.certificate_size = certificate_size;
     process_all(&e);
     return MUONIUM_OK;
 }
 
-muonium_status muonium_plan_execute(const muonium_plan *plan, const muonium_view *in,
-                                    const muonium_view *out, void *workspace,
-                                    muonium_certificate *certificates)
+muonium_status muonium_plan_execute_sized(const muonium_plan *plan, const muonium_view *in,
+                                          const muonium_view *out, void *workspace,
+                                          muonium_certificate *certificates, size_t size)
 {
     if (!plan) {
         return mu_fail(MUONIUM_INVALID, "plan is NULL: make one with muonium_plan_create");
@@ -400,20 +352,20 @@ muonium_status muonium_plan_execute(const muonium_plan *plan, const muonium_view
         }
     }
     mu_fenv environment = mu_fenv_enter();
-    status = execute(plan, in, out, workspace, certificates);
+    status = execute_batch(plan, in, out, workspace, certificates, size);
     mu_fenv_leave(environment);
     mu_free(owned);
     return status;
 }
 
-muonium_status muonium_orthogonalize(muonium_shape shape, const muonium_plan_options *options,
-                                     const muonium_view *in, const muonium_view *out,
-                                     muonium_certificate *certificates)
+muonium_status muonium_orthogonalize_sized(muonium_shape shape, const muonium_plan_options *options,
+                                           const muonium_view *in, const muonium_view *out,
+                                           muonium_certificate *certificates, size_t size)
 {
     muonium_plan *plan;
     muonium_status status = muonium_plan_create(shape, options, &plan);
     if (status == MUONIUM_OK) {
-        status = muonium_plan_execute(plan, in, out, NULL, certificates);
+        status = muonium_plan_execute_sized(plan, in, out, NULL, certificates, size);
         muonium_plan_destroy(plan);
     }
     return status;

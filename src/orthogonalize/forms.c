@@ -1,49 +1,46 @@
 /*
- * forms.c: which form a plan takes.
+ * forms.c: the table of forms, and the choice among them.
  */
-#include <stdio.h>
 #include <string.h>
 
-#include "orthogonalize/plan.h"
+#include "orthogonalize/run.h"
 
-/* The forms that a plan chooses from. At equal cost the earlier wins. */
-static const mu_form *const forms[] = {&mu_form_standard, &mu_form_gram, &mu_form_direct};
+/* One entry per value of muonium_form: a form, or a rule that takes the cheapest. */
+typedef struct form_choice {
+    const char *name;
+    const mu_form *form; /* NULL: the cheapest of standard and gram, */
+    bool or_direct;      /* and of direct if the polynomial is the default one */
+} form_choice;
 
-enum { FORM_COUNT = sizeof forms / sizeof forms[0] };
+static const form_choice choices[] = {
+    [MUONIUM_FORM_AUTO] = {"auto", NULL, true},
+    [MUONIUM_FORM_STANDARD] = {"standard", &mu_form_standard, false},
+    [MUONIUM_FORM_GRAM] = {"gram", &mu_form_gram, false},
+    [MUONIUM_FORM_DIRECT] = {"direct", &mu_form_direct, false},
+    [MUONIUM_FORM_QUINTIC] = {"quintic", NULL, false},
+};
 
-/* No set that strays further from 1 over [1e-3, 1] may take the place of the default
- * quintics: so far do these. */
-#define QUINTICS_STRAY 0.1414
+/* The entry for a value of the enum; NULL: unknown. */
+static const form_choice *choice_of(muonium_form id)
+{
+    size_t index = (size_t)id;
+    return index < sizeof choices / sizeof choices[0] && choices[index].name ? &choices[index]
+                                                                             : NULL;
+}
 
-/* What is between the largest singular value that rounding can make of 1 and a set's
- * edge. */
-#define ROOM_FOR_ROUNDING 1.001
+/* max |p(sigma) - 1| on [1e-3, 1] of the default quintics. A set of the direct form may replace
+ * them only if it deviates no more. */
+#define DEVIATION_OF_QUINTICS 0.1414
 
-/* Floating-point operations in the time in which an element is moved. Only the choice of
- * form depends on it, and only below some 32 rows, where forms hardly differ in time:
+/* Floating-point operations in the time that moving one element takes. Only the choice of form
+ * depends on it, and only below some 32 rows, where the forms hardly differ in time:
  * muonium bench --forms --threads 1 --shapes 8x8,16x16,24x24,32x32,48x48,64x64 */
 #define FLOPS_PER_MOVE 12
 
-/* Writes into `reason` why a set cannot run under these options; false if it can. */
-static bool excludes_direct(const muonium_plan_options *o, const mu_direct_set *set, char *reason,
-                            size_t size)
+/* In units of floating-point operations. */
+static double cost(const muonium_plan *plan, const mu_form *form)
 {
-    if (o->precision == MUONIUM_BF16 || o->precision == MUONIUM_F16) {
-        return snprintf(reason, size, "it computes in f32 or f64; change precision") > 0;
-    }
-    if (o->normalization == MUONIUM_NORM_NONE) {
-        return snprintf(reason, size,
-                        "without a normalization nothing keeps singular values below %g, where "
-                        "its polynomial explodes; choose one, such as frobenius",
-                        set->edge) > 0;
-    }
-    if (!(ROOM_FOR_ROUNDING / o->safety_factor < set->edge)) {
-        return snprintf(reason, size,
-                        "safety_factor %g lets singular values grow to %g, and its polynomial "
-                        "explodes above %g; use a factor of at least 1",
-                        o->safety_factor, 1 / o->safety_factor, set->edge) > 0;
-    }
-    return false;
+    return form->flops(plan) + FLOPS_PER_MOVE * form->moved(plan);
 }
 
 static muonium_status fail_on_set(const char *name)
@@ -55,36 +52,32 @@ static muonium_status fail_on_set(const char *name)
     return mu_fail(MUONIUM_INVALID, "direct_set is \"%s\": use one of %s", name, names);
 }
 
-/* The option that asks for other quintics than the default ones; NULL if none does. */
-static const char *own_polynomial(const muonium_plan_options *o)
+muonium_status mu_check_methods(const muonium_plan_options *o)
 {
-    muonium_plan_options defaults;
-    muonium_plan_options_init(&defaults);
-    return o->table                         ? "table"
-           : o->coefficients                ? "coefficients"
-           : o->steps != defaults.steps     ? "steps"
-           : o->lower != defaults.lower     ? "lower"
-           : o->safety != defaults.safety   ? "safety"
-           : o->cushion != defaults.cushion ? "cushion"
-           : o->generated_rows != 0         ? "generated_rows"
-                                            : NULL;
+    const form_choice *choice = choice_of(o->form);
+    if (!choice) {
+        return mu_fail(MUONIUM_INVALID, "form is %d: use one of the values of muonium_form",
+                       (int)o->form);
+    }
+    muonium_status status = mu_check_normalization(o);
+    if (status != MUONIUM_OK) {
+        return status;
+    }
+    if (!mu_direct_set_of(o)) {
+        return fail_on_set(o->direct_set);
+    }
+    return choice->form && choice->form->check ? choice->form->check(o) : MUONIUM_OK;
 }
 
-/* In units of floating-point operations. */
-static double cost(const muonium_plan *plan, const mu_form *form)
-{
-    return form->flops(plan) + FLOPS_PER_MOVE * form->moved(plan);
-}
-
-/* The cheapest set that may stand for the quintics, or NULL. `wanted`: that one only. */
+/* The cheapest set that may replace the quintics, or NULL. `wanted`: that one only. */
 static const mu_direct_set *cheapest_set(muonium_plan *plan, const mu_direct_set *wanted)
 {
     const mu_direct_set *best = NULL, *set;
     double least = 0;
     char reason[256];
     for (size_t i = 0; (set = mu_direct_set_at(i)) != NULL; i++) {
-        if ((wanted && set != wanted) || set->deviation > QUINTICS_STRAY ||
-            excludes_direct(&plan->options, set, reason, sizeof reason)) {
+        if ((wanted && set != wanted) || set->deviation > DEVIATION_OF_QUINTICS ||
+            mu_direct_refuses(&plan->options, set, reason, sizeof reason)) {
             continue;
         }
         plan->direct = set;
@@ -97,66 +90,51 @@ static const mu_direct_set *cheapest_set(muonium_plan *plan, const mu_direct_set
     return best;
 }
 
-/* Among those that evaluate the plan's quintics. */
+/* The cheapest form that evaluates the plan's quintics. */
 static const mu_form *cheapest_quintic(const muonium_plan *plan)
 {
-    /* In the half types others compute the standard form, and its rounding is what these
-     * modes are for. Square matrices need no fewer operations in Gram form. */
+    /* In the half types other implementations compute the standard form, and these modes
+     * reproduce their rounding. On square matrices the Gram form saves no operations. */
     bool gram = !plan->half && plan->m < plan->n &&
                 cost(plan, &mu_form_gram) < cost(plan, &mu_form_standard);
     return gram ? &mu_form_gram : &mu_form_standard;
 }
 
-/* The set that the options name, or what MUONIUM_FORM_DIRECT alone means. */
-static const mu_direct_set *named_set(const muonium_plan_options *o)
+static double unit_of(muonium_dtype precision)
 {
-    return mu_direct_set_named(o->direct_set ? o->direct_set : "P12");
+    switch (precision) {
+    case MUONIUM_F64:
+        return 0x1p-53;
+    case MUONIUM_BF16:
+        return 0x1p-9;
+    case MUONIUM_F16:
+        return 0x1p-12;
+    case MUONIUM_F32:
+        break;
+    }
+    return 0x1p-24;
 }
 
-muonium_status mu_check_direct(const muonium_plan_options *o)
-{
-    char reason[256];
-    const mu_direct_set *set = named_set(o);
-    if (!set) {
-        return fail_on_set(o->direct_set);
-    }
-    if (o->form != MUONIUM_FORM_DIRECT) {
-        return MUONIUM_OK;
-    }
-    if (excludes_direct(o, set, reason, sizeof reason)) {
-        return mu_fail(MUONIUM_INVALID, "form is direct: %s", reason);
-    }
-    const char *ignored = own_polynomial(o);
-    return ignored ? mu_fail(MUONIUM_INVALID,
-                             "form is direct: its polynomials are those of direct_set, and %s "
-                             "would be ignored; leave %s at its default, or choose the form "
-                             "auto, standard or gram",
-                             ignored, ignored)
-                   : MUONIUM_OK;
-}
-
-muonium_status mu_choose_form(muonium_plan *plan)
+void mu_choose_form(muonium_plan *plan)
 {
     const muonium_plan_options *o = &plan->options;
-    muonium_status status = mu_check_direct(o);
-    if (status != MUONIUM_OK) {
-        return status;
+    const form_choice *choice = choice_of(o->form);
+    if (choice->form ? choice->form->restarts : plan->m < plan->n) {
+        mu_choose_restarts((const double(*)[3])plan->table, o->steps, unit_of(o->precision),
+                           plan->restart);
     }
-    for (size_t i = 0; i < FORM_COUNT; i++) {
-        if (o->form == forms[i]->id) {
-            plan->form = forms[i];
-            plan->direct = o->form == MUONIUM_FORM_DIRECT ? named_set(o) : NULL;
-            return MUONIUM_OK;
-        }
+    plan->form = choice->form;
+    if (plan->form) {
+        plan->direct = plan->form == &mu_form_direct ? mu_direct_set_of(o) : NULL;
+        return;
     }
     plan->form = cheapest_quintic(plan);
-    if (o->form == MUONIUM_FORM_AUTO && !own_polynomial(o)) {
-        plan->direct = cheapest_set(plan, o->direct_set ? named_set(o) : NULL);
+    if (choice->or_direct && !mu_other_polynomial(o)) {
+        plan->direct = cheapest_set(plan, o->direct_set ? mu_direct_set_of(o) : NULL);
         if (plan->direct && cost(plan, &mu_form_direct) < cost(plan, plan->form)) {
             plan->form = &mu_form_direct;
         } else {
             plan->direct = NULL;
         }
     }
-    return MUONIUM_OK;
 }

@@ -1,179 +1,26 @@
 /*
- * normalize.c: divide by a bound on the largest singular value.
+ * normalize.c: divide X by a bound on its largest singular value: the table of normalisations.
  *
- * The division costs no pass over memory: it becomes the factor with which X is
- * packed. The factor is s * 2^-e, where 2^e is the binade of the largest element
- * and s, of the working type, depends on the matrix only through X * 2^-e. So the
- * packed elements, rounded once from x * s * 2^-e, are bit for bit the same for
- * 2^k X as for X. Where the factor itself would leave the range of the type, X is
- * first copied with half of the exponent taken off, which is exact for every
- * element that survives the rest. f64 inputs of an f32 computation are copied with
- * all of it taken off, since where f32 has no small numbers left depends on it.
+ * The division needs no pass over memory: it becomes the factor of X, which products apply. The
+ * factor is s * 2^-e. 2^e is the binade of the largest element, and s, of the working type,
+ * depends on X * 2^-e alone. So packed elements, rounded once from x * s * 2^-e, are the same
+ * bits for 2^k X as for X.
+ *
+ * Two cases need a copy of X first. If the factor itself would leave the range of the type, half
+ * of the exponent is removed; that is exact for every element that survives the rest. If an f32
+ * computation has f64 input, the whole exponent is removed, because it decides which elements
+ * are too small for f32.
  */
 #include <math.h>
+#include <string.h>
 
-#include "orthogonalize/plan.h"
-
-enum { ROWS_PER_TASK = 16, MOST_SQUARINGS = 7 };
-
-/* ---- taking X home ---- */
-
-typedef struct taking {
-    mu_iteration *it;
-    double factor;         /* of all elements */
-    const double *divisor; /* of each row, or NULL */
-    int shift;             /* if not 0: take this power of two off instead, through f64 */
-} taking;
-
-enum { PIECE = 128 }; /* columns, taken at a time with ROWS_PER_TASK rows */
-
-/* A piece with 2^shift taken off, as rows of the kernel's type. */
-static void load_shifted(const mu_iteration *it, const mu_block *from, int shift, void *to,
-                         size_t ld)
-{
-    const mu_kernel *wide = it->plan->wide;
-    int half = shift / 2, rest = shift - half; /* 2^shift may not be a double */
-    double buffer[ROWS_PER_TASK * PIECE];
-    wide->load(from, buffer, PIECE);
-    for (size_t i = 0; i < from->rows; i++) {
-        wide->row_scale(buffer + i * PIECE, from->cols, ldexp(1, -half));
-        wide->row_scale(buffer + i * PIECE, from->cols, ldexp(1, -rest));
-    }
-    mu_block rows = {to, it->plan->kernel->type, (ptrdiff_t)ld, 1, from->rows, from->cols};
-    wide->store(buffer, PIECE, &rows);
-}
-
-/* X may be at home already: every piece is read before it is written. Rows at home are converted
- * straight into their place. */
-static void take_rows(void *context, size_t index, unsigned worker)
-{
-    const taking *t = context;
-    const mu_iteration *it = t->it;
-    const muonium_plan *plan = it->plan;
-    const mu_kernel *kernel = plan->kernel;
-    mu_oriented x = mu_matrix_of(&it->x);
-    (void)worker;
-    double buffer[ROWS_PER_TASK * PIECE]; /* of the kernel's type */
-    size_t first = index * ROWS_PER_TASK;
-    size_t rows = plan->m - first < ROWS_PER_TASK ? plan->m - first : ROWS_PER_TASK;
-    for (size_t j = 0; j < plan->n; j += PIECE) {
-        size_t cols = plan->n - j < PIECE ? plan->n - j : PIECE;
-        mu_block from = mu_block_at(&x, first, j, rows, cols);
-        mu_block to = mu_block_at(&it->home, first, j, rows, cols);
-        bool straight = to.col_stride == 1 && to.dtype == kernel->type && to.data != from.data;
-        void *place = straight ? to.data : buffer;
-        size_t ld = straight ? (size_t)to.row_stride : PIECE;
-        if (t->shift != 0) {
-            load_shifted(it, &from, t->shift, place, ld);
-        } else {
-            kernel->load(&from, place, ld);
-        }
-        for (size_t i = 0; i < rows; i++) {
-            char *row = (char *)place + i * ld * muonium_dtype_size(kernel->type);
-            if (t->shift == 0) {
-                kernel->row_scale(row, cols, t->factor);
-            }
-            if (t->divisor) {
-                kernel->row_scale(row, cols, 1 / t->divisor[first + i]);
-            }
-            if (plan->half && t->shift == 0) {
-                kernel->row_round(row, cols, plan->options.precision);
-            }
-        }
-        if (!straight) {
-            kernel->store(buffer, PIECE, &to);
-        }
-    }
-}
-
-static void take_by(taking t)
-{
-    mu_iteration *it = t.it;
-    size_t tasks = (it->plan->m + ROWS_PER_TASK - 1) / ROWS_PER_TASK;
-    mu_pool_run(take_rows, &t, tasks, it->with.workers);
-    it->x = mu_operand_at(&it->home);
-}
-
-/* X times the factor, its rows divided, is at home from here on. */
-static void take(mu_iteration *it, double factor, const double *divisor)
-{
-    take_by((taking){it, factor, divisor, 0});
-}
-
-/* The same with X * 2^-shift. */
-static void take_shifted(mu_iteration *it, int shift)
-{
-    take_by((taking){it, 1, NULL, shift});
-}
-
-/* ---- norms of the Gram matrix ---- */
-
-static double frobenius_of(const mu_iteration *it, const void *square)
-{
-    const muonium_plan *plan = it->plan;
-    size_t bytes = muonium_dtype_size(plan->kernel->type);
-    double sum = 0;
-    for (size_t i = 0; i < plan->m; i++) {
-        const char *row = (const char *)square + i * plan->ldr * bytes;
-        sum += plan->kernel->row_squares(row, plan->m, 1);
-    }
-    return sqrt(sum);
-}
-
-/* ||R^p||_F^(1/p) for growing p = 2^j is above the largest eigenvalue by a factor of at most
- * m^(1/2p), without luck in a starting vector. Squaring stops when
- * (||R^2p||_F / ||R^p||_F)^(1/p), which is below it, is close. */
-double mu_largest_eigenvalue(mu_iteration *it)
-{
-    const muonium_plan *plan = it->plan;
-    const mu_kernel *kernel = plan->kernel;
-    const void *power = it->square[0];
-    double norm = frobenius_of(it, power);
-    double log_norm = log(norm); /* of the true power, its scaling undone */
-    double bound = norm, p = 1;
-    for (int j = 0; j < MOST_SQUARINGS; j++) {
-        void *next = power == it->square[1] ? it->square[2] : it->square[1];
-        mu_operand factor = mu_operand_of(kernel, power, plan->ldr, 1 / norm, 0);
-        mu_symmul(&it->with, plan->m, &factor, &factor, next, plan->ldr);
-        double previous = log_norm;
-        norm = frobenius_of(it, next);
-        log_norm = 2 * previous + log(norm);
-        double below = exp((log_norm - previous) / p);
-        p *= 2;
-        bound = exp(log_norm / p);
-        power = next;
-        if (bound <= below * 1.01) {
-            break;
-        }
-    }
-    /* Room for rounding in f32, and the same in f64 so that both divide alike. */
-    return bound * (1 + 0x1p-21 * (sqrt((double)plan->m) + 8));
-}
-
-/* R_ij / (d_i d_j) */
-static void divide_both_sides(mu_iteration *it, const double *divisor)
-{
-    const muonium_plan *plan = it->plan;
-    for (size_t i = 0; i < plan->m; i++) {
-        for (size_t j = 0; j < plan->m; j++) {
-            double by = divisor[i] * divisor[j];
-            size_t at = i * plan->ldr + j;
-            if (plan->kernel->type == MUONIUM_F32) {
-                float *r = it->square[0];
-                r[at] = (float)((double)r[at] / by);
-            } else {
-                double *r = it->square[0];
-                r[at] /= by;
-            }
-        }
-    }
-}
+#include "orthogonalize/run.h"
 
 /* ---- the divisor ---- */
 
-/* A number as the plan keeps those that lead to the divisor: rounded to f32 and to as many bits
- * as the half type has, where its rounding does that. The exponent is free. */
-static double kept(const muonium_plan *plan, double value)
+/* Round a number between norm and divisor as plan->round says: to f32, and to the significant
+ * bits of the half type. The exponent is not limited. */
+static double rounded(const muonium_plan *plan, double value)
 {
     if (!plan->round.divisor) {
         return value;
@@ -183,134 +30,200 @@ static double kept(const muonium_plan *plan, double value)
     return ldexp(nearbyint(ldexp((double)fraction, bits)), exponent - bits);
 }
 
-/* optax holds the squares of these divisors to 1e-8 or more, whatever its eps is. */
-static bool clamps_square(const muonium_plan_options *options)
+/* optax clamps the squares of some divisors to 1e-8, whatever its eps is. */
+static bool clamps_square(const muonium_plan *plan)
 {
-    return options->eps_mode == MUONIUM_EPS_OPTAX &&
-           (options->normalization == MUONIUM_NORM_AOL ||
-            options->normalization == MUONIUM_NORM_SCHATTEN);
+    return plan->options.eps_mode == MUONIUM_EPS_OPTAX && plan->normalization->optax_clamps;
 }
 
-static double guarded(const muonium_plan *plan, double norm, double eps)
+/* The divisor for a norm of X * 2^-exponent: safety factor and eps applied. */
+static double divisor_of(const muonium_plan *plan, double norm, int exponent)
 {
-    double divisor = kept(plan, kept(plan, norm) * plan->options.safety_factor);
+    double divisor = rounded(plan, rounded(plan, norm) * plan->options.safety_factor);
+    double eps = ldexp(clamps_square(plan) ? 1e-4 : plan->options.eps, -exponent);
     switch (plan->options.eps_mode) {
+    case MUONIUM_EPS_NONE:
+        break;
     case MUONIUM_EPS_OPTAX:
-        return !clamps_square(&plan->options) ? kept(plan, divisor + eps)
-               : divisor > eps                ? divisor
-                                              : eps;
+        if (clamps_square(plan)) {
+            return divisor > eps ? divisor : eps;
+        }
+        return rounded(plan, divisor + eps);
     case MUONIUM_EPS_CLAMP:
-        eps = kept(plan, eps);
+        eps = rounded(plan, eps);
         return divisor > eps ? divisor : eps;
     case MUONIUM_EPS_ADD:
-        return kept(plan, divisor + eps);
-    default:
-        return divisor;
+        return rounded(plan, divisor + eps);
+    }
+    return divisor;
+}
+
+/* Divide X by one number, by changing its factor. */
+static void divide_by(mu_run *run, const mu_survey *survey, double norm)
+{
+    const muonium_plan *plan = run->plan;
+    /* X times the rounded reciprocal, rounded, is X divided, rounded: a quotient of two numbers
+     * of a half type is never so close to a tie that f32 could miss its side
+     * (tests/orthogonalize/test_rounding.py tries all). */
+    double divisor = divisor_of(plan, norm, survey->exponent);
+    double factor = plan->kernel->type == MUONIUM_F32 ? (double)(float)(1 / divisor) : 1 / divisor;
+    run->certificate.divisor = ldexp(divisor, survey->exponent);
+    run->x.scale *= factor;
+    if (run->has_gram) {
+        mu_scale_square(run, run->square[0], factor * factor);
+        mu_round_square(run, run->square[0]);
+    }
+    mu_x_settle(run);
+}
+
+/* ---- the normalisations ---- */
+
+static void compute_gram(mu_run *run)
+{
+    mu_gram_of_x(run);
+    run->has_gram = true;
+}
+
+static void divide_by_frobenius(mu_run *run, const mu_survey *survey, double frobenius)
+{
+    divide_by(run, survey, frobenius);
+}
+
+static void divide_by_schatten(mu_run *run, const mu_survey *survey, double frobenius)
+{
+    (void)frobenius;
+    compute_gram(run);
+    divide_by(run, survey, sqrt(mu_frobenius_norm(run, run->square[0])));
+}
+
+static void divide_by_spectral(mu_run *run, const mu_survey *survey, double frobenius)
+{
+    (void)frobenius;
+    compute_gram(run);
+    divide_by(run, survey, sqrt(mu_largest_eigenvalue(run)));
+}
+
+/* R_ij / (d_i d_j) */
+static void divide_gram(mu_run *run, const double *divisor)
+{
+    const muonium_plan *plan = run->plan;
+    for (size_t i = 0; i < plan->m; i++) {
+        for (size_t j = 0; j < plan->m; j++) {
+            double by = divisor[i] * divisor[j];
+            size_t at = i * plan->ldr + j;
+            if (plan->kernel->type == MUONIUM_F32) {
+                float *r = run->square[0];
+                r[at] = (float)((double)r[at] / by);
+            } else {
+                double *r = run->square[0];
+                r[at] /= by;
+            }
+        }
     }
 }
 
-/* Rounds X into the workspace. Returns the Frobenius norm of the rounded matrix. */
-static double round_input(mu_iteration *it)
+static void divide_by_aol(mu_run *run, const mu_survey *survey, double frobenius)
+{
+    const muonium_plan *plan = run->plan;
+    double *divisor = run->row_sums, largest = 0;
+    (void)frobenius;
+    compute_gram(run);
+    mu_sum_magnitudes(run);
+    for (size_t i = 0; i < plan->m; i++) {
+        double bound = divisor_of(plan, sqrt(run->row_sums[i]), survey->exponent);
+        divisor[i] = bound > 0 ? bound : 1; /* a zero row stays zero */
+        largest = bound > largest ? bound : largest;
+    }
+    mu_x_copy(run, divisor);
+    divide_gram(run, divisor);
+    mu_round_square(run, run->square[0]);
+    run->certificate.divisor = ldexp(largest, survey->exponent);
+}
+
+static const mu_normalization normalizations[] = {
+    [MUONIUM_NORM_FROBENIUS] = {"frobenius", .divide = divide_by_frobenius},
+    [MUONIUM_NORM_SCHATTEN] = {"schatten", .squares = 1, .optax_clamps = true,
+                               .divide = divide_by_schatten},
+    [MUONIUM_NORM_AOL] = {"aol", .squares = 1, .optax_clamps = true, .divide = divide_by_aol},
+    [MUONIUM_NORM_SPECTRAL] = {"spectral", .squares = 3, .divide = divide_by_spectral},
+    /* Divides by nothing; by the Frobenius norm if the promise is broken. */
+    [MUONIUM_NORM_NONE] = {"none", .trusts_caller = true, .divide = divide_by_frobenius},
+};
+
+const mu_normalization *mu_normalization_of(muonium_normalization id)
+{
+    size_t index = (size_t)id, count = sizeof normalizations / sizeof normalizations[0];
+    return index < count && normalizations[index].divide ? &normalizations[index] : NULL;
+}
+
+muonium_status mu_check_normalization(const muonium_plan_options *o)
+{
+    const mu_normalization *n = mu_normalization_of(o->normalization);
+    if (!n) {
+        return mu_fail(MUONIUM_INVALID,
+                       "normalization is %d: use one of the values of muonium_normalization",
+                       (int)o->normalization);
+    }
+    /* The preset `aol` starts from a scaling that no other normalisation gives. */
+    if (!o->table && o->coefficients && strcmp(o->coefficients, "aol") == 0 &&
+        o->normalization != MUONIUM_NORM_AOL) {
+        return mu_fail(MUONIUM_INVALID,
+                       "coefficients \"aol\" with normalization %s (%d): they fit normalization "
+                       "aol (%d) alone; change one of the two",
+                       n->name, (int)o->normalization, (int)MUONIUM_NORM_AOL);
+    }
+    return MUONIUM_OK;
+}
+
+/* ---- a matrix ---- */
+
+/* Copy X with part of its exponent removed where the head comment says so. Returns the exponent
+ * that is left. */
+static int reduce_exponent(mu_run *run, int exponent)
+{
+    bool is_f32 = run->plan->kernel->type == MUONIUM_F32;
+    bool narrowed = is_f32 && run->in.dtype == MUONIUM_F64;
+    int reach = is_f32 ? 100 : 900, half = is_f32 ? 64 : 512;
+    if (narrowed ? exponent == 0 : exponent <= reach && exponent >= -reach) {
+        return exponent;
+    }
+    int removed = narrowed ? exponent : exponent > 0 ? half : -half;
+    mu_x_copy_shifted(run, removed);
+    return exponent - removed;
+}
+
+/* Round X to the half type, in a copy. Returns the Frobenius norm of the rounded matrix. */
+static double round_input(mu_run *run)
 {
     double sum = 0;
-    take(it, it->x.scale, NULL);
-    mu_square_rows(it);
-    for (size_t i = 0; i < it->plan->m; i++) {
-        sum += it->row_sums[i];
+    mu_x_copy(run, NULL);
+    mu_square_rows(run);
+    for (size_t i = 0; i < run->plan->m; i++) {
+        sum += run->row_sums[i];
     }
     return sqrt(sum);
 }
 
-static void round_gram(mu_iteration *it)
+void mu_normalize(mu_run *run, const mu_survey *survey)
 {
-    const muonium_plan *plan = it->plan;
-    size_t bytes = muonium_dtype_size(plan->kernel->type);
-    for (size_t i = 0; plan->half && i < plan->m; i++) {
-        plan->kernel->row_round((char *)it->square[0] + i * plan->ldr * bytes, plan->m,
-                                plan->options.precision);
-    }
-}
-
-static void normalize_rows(mu_iteration *it, double eps, int exponent)
-{
-    const muonium_plan *plan = it->plan;
-    size_t bytes = muonium_dtype_size(plan->kernel->type);
-    double *divisor = it->row_sums, largest = 0;
-    for (size_t i = 0; i < plan->m; i++) {
-        const char *row = (const char *)it->square[0] + i * plan->ldr * bytes;
-        double bound = guarded(plan, sqrt(plan->kernel->row_abs_sum(row, plan->m)), eps);
-        divisor[i] = bound > 0 ? bound : 1; /* a zero row stays zero */
-        largest = bound > largest ? bound : largest;
-    }
-    take(it, it->x.scale, divisor);
-    divide_both_sides(it, divisor);
-    round_gram(it);
-    it->certificate.divisor = ldexp(largest, exponent);
-}
-
-void mu_normalize(mu_iteration *it, const mu_survey *survey)
-{
-    const muonium_plan *plan = it->plan;
-    const muonium_plan_options *options = &plan->options;
-    muonium_normalization normalization = options->normalization;
-    bool is_f32 = plan->kernel->type == MUONIUM_F32;
-    int exponent = survey->exponent, reach = is_f32 ? 100 : 900;
-
-    it->x = mu_operand_at(&it->in);
-    it->ceiling = fmax(1, 1 / options->safety_factor);
-    if (normalization == MUONIUM_NORM_NONE) {
+    const muonium_plan *plan = run->plan;
+    mu_x_begin(run);
+    run->ceiling = fmax(1, 1 / plan->options.safety_factor);
+    if (plan->normalization->trusts_caller) {
+        /* No element exceeds the largest singular value: one beyond the edge disproves the
+         * promise. */
         if (survey->largest <= plan->edge[0]) {
-            it->certificate.divisor = 1;
-            it->ceiling = INFINITY;
+            run->certificate.divisor = 1;
+            run->ceiling = INFINITY;
             if (plan->half) {
-                take(it, 1, NULL);
+                mu_x_copy(run, NULL);
             }
             return;
         }
-        /* No element exceeds the largest singular value: the promise is broken. */
-        normalization = MUONIUM_NORM_FROBENIUS;
-        it->certificate.rescued++;
+        run->certificate.rescued++;
     }
-    bool narrowed = is_f32 && it->in.dtype == MUONIUM_F64;
-    if (narrowed ? exponent != 0 : exponent > reach || exponent < -reach) {
-        int half = is_f32 ? 64 : 512, shift = exponent > 0 ? half : -half;
-        shift = narrowed ? exponent : shift;
-        take_shifted(it, shift);
-        exponent -= shift;
-    }
-    it->x.scale = ldexp(1, -exponent);
-    double eps = ldexp(clamps_square(options) ? 1e-4 : options->eps, -survey->exponent);
-    double norm = plan->round.input ? round_input(it) : sqrt(survey->sum_squares);
-    if (normalization != MUONIUM_NORM_FROBENIUS) {
-        mu_gram_of_x(it);
-        it->has_gram = true;
-        if (normalization == MUONIUM_NORM_AOL) {
-            normalize_rows(it, eps, survey->exponent);
-            return;
-        }
-        double eigenvalue = normalization == MUONIUM_NORM_SCHATTEN ? frobenius_of(it, it->square[0])
-                                                                   : mu_largest_eigenvalue(it);
-        norm = sqrt(eigenvalue);
-    }
-    /* X times the reciprocal, rounded, is X divided by it, rounded: a quotient of two numbers of
-     * a half type is never so near the middle between two others that f32 could mistake it
-     * (tests/orthogonalize/test_rounding.py tries all). */
-    double divisor = guarded(plan, norm, eps);
-    double factor = is_f32 ? (double)(float)(1 / divisor) : 1 / divisor;
-    it->certificate.divisor = ldexp(divisor, survey->exponent);
-    it->x.scale *= factor;
-    if (it->has_gram) {
-        mu_scale_rows(it, it->square[0], plan->m, plan->m, plan->ldr, factor * factor);
-        round_gram(it);
-    }
-    /* Rows that would be converted three times, while packed, are converted once if they are
-     * near; columns, which must be transposed, gain nothing by that. Not if the scale that they
-     * would be rounded with may still change: what is stored otherwise is rounded once. */
-    size_t bytes = plan->m * plan->n * muonium_dtype_size(plan->kernel->type);
-    bool settled = plan->form == &mu_form_direct || !mu_may_stray(it, 0);
-    bool converted = it->x.dtype != plan->kernel->type && it->x.col_stride == 1 && settled &&
-                     bytes <= plan->kernel->strip_bytes;
-    if (plan->half || converted) {
-        take(it, it->x.scale, NULL);
-    }
+    int exponent = reduce_exponent(run, survey->exponent);
+    run->x.scale = ldexp(1, -exponent);
+    double frobenius = plan->round.input ? round_input(run) : sqrt(survey->sum_squares);
+    plan->normalization->divide(run, survey, frobenius);
 }

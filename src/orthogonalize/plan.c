@@ -1,5 +1,5 @@
 /*
- * plan.c: making a plan: validation, coefficients, the choice of form, sizes.
+ * plan.c: create a plan: validation, coefficients, choice of form, sizes.
  */
 #include <math.h>
 #include <stddef.h>
@@ -7,10 +7,10 @@
 
 #include "coefficients/coefficients.h"
 #include "options/options.h"
-#include "orthogonalize/plan.h"
+#include "orthogonalize/run.h"
 
-/* Up to this many elements a matrix is worked on by one thread, several matrices at
- * a time: there is no waiting for each other, and memory for a few is little. */
+/* Matrices of up to this many elements get one worker each, several matrices at a time: workers
+ * then need not wait for each other, and the workspaces are small. */
 enum { SMALL_MATRIX = 1 << 20 };
 
 static const mu_rounding roundings[] = {
@@ -27,7 +27,7 @@ static const mu_rounding roundings[] = {
         {.input = true, .square = true, .scaled = true, .linear = true, .sum = true},
 };
 
-static muonium_status check_shape(muonium_shape shape)
+static muonium_status check_plan_shape(muonium_shape shape)
 {
     size_t elements, bytes;
     if (shape.batch == 0 || shape.rows == 0 || shape.cols == 0) {
@@ -47,27 +47,27 @@ static muonium_status check_shape(muonium_shape shape)
 
 /* ---- the workspace ---- */
 
-/* Bytes for one matrix at a time on `threads` threads. */
-static bool bytes_for(const muonium_plan *plan, unsigned threads, size_t *bytes)
+/* Bytes for one matrix at a time, shared by `workers`. */
+static bool bytes_for(const muonium_plan *plan, unsigned workers, size_t *bytes)
 {
-    size_t element = muonium_dtype_size(plan->kernel->type), own, square, scratch, sums, rounded;
-    size_t rows = plan->in_place ? 0 : plan->m;
-    if (!mu_matmul_scratch(plan->kernel, plan->m, plan->n, threads, &scratch) ||
-        !mu_matmul_scratch(plan->multiplier, plan->m, plan->n, threads, &rounded) ||
-        !mu_mul(rows * element, plan->ldx, &own) ||
-        !mu_mul(plan->m * element, plan->ldr, &square) ||
+    size_t element = muonium_dtype_size(plan->kernel->type), x, square, scratch, sums, rounded;
+    if (!mu_matmul_scratch(plan->kernel, plan->m, plan->n, workers, &scratch) ||
+        !mu_matmul_scratch(plan->multiplier, plan->m, plan->n, workers, &rounded) ||
+        !mu_x_bytes(plan, &x) || !mu_mul(plan->m * element, plan->ldr, &square) ||
         !mu_mul(square, (size_t)plan->squares, &square) ||
         !mu_mul(plan->m, 2 * sizeof(double), &sums)) {
         return false;
     }
     scratch = rounded > scratch ? rounded : scratch;
-    return mu_add(scratch, own, bytes) && mu_add(*bytes, square, bytes) &&
+    return mu_add(scratch, x, bytes) && mu_add(*bytes, square, bytes) &&
            mu_add(*bytes, sums, bytes) && mu_add(*bytes, 8 * MU_ALIGNMENT, bytes);
 }
 
 static muonium_status size_workspace(muonium_plan *plan)
 {
     size_t batch = plan->shape.batch, workers_bytes, surveys;
+    plan->ldx = mu_leading(plan->kernel, plan->n);
+    plan->ldr = mu_leading(plan->kernel, plan->m);
     plan->team = mu_pool_workers();
     plan->workers = 1;
     if (plan->m * plan->n <= SMALL_MATRIX) {
@@ -93,18 +93,17 @@ static muonium_status size_workspace(muonium_plan *plan)
 muonium_status mu_plan_narrow(muonium_plan *plan, size_t columns)
 {
     plan->n = columns;
-    plan->ldx = mu_leading(plan->kernel, columns);
     return size_workspace(plan);
 }
 
 muonium_status mu_plan_keep_in_place(muonium_plan *plan)
 {
-    plan->in_place = plan->kernel->type == MUONIUM_F32;
+    plan->in_place = mu_x_may_stay(plan, MUONIUM_F32);
     return size_workspace(plan);
 }
 
-/* Coefficients that take singular values in [0, 1] beyond this are refused: sums of their
- * fourth powers must stay in the range of the type, and they themselves in that of f32. */
+/* Coefficients that map singular values in [0, 1] beyond this are refused: the sums of their
+ * fourth powers must be in the range of the type, and they themselves in the range of f32. */
 static double largest_reach(const muonium_plan *plan)
 {
     return plan->kernel->type == MUONIUM_F64 ? 1e30 : 1e7;
@@ -124,8 +123,8 @@ static muonium_status bound_result(muonium_plan *plan)
     for (int t = 0; t < steps; t++) {
         plan->edge[t] = mu_stable_edge(table, t, steps);
     }
-    /* Up to the stable edge singular values end below 2, and no row is longer than the
-     * largest of them. A tenth is for rounding in half precision. */
+    /* Singular values up to the stable edge end below 2, and no row is longer than the largest
+     * singular value. A tenth is room for rounding in the half types. */
     plan->limit = 1.1 * fmax(2, reach);
     return MUONIUM_OK;
 }
@@ -143,39 +142,36 @@ muonium_plan mu_careful_plan(const muonium_plan *plan)
     return careful;
 }
 
-static double unit_of(muonium_dtype precision)
+static muonium_status choose_kernels(muonium_plan *plan)
 {
-    switch (precision) {
-    case MUONIUM_F64:
-        return 0x1p-53;
-    case MUONIUM_BF16:
-        return 0x1p-9;
-    case MUONIUM_F16:
-        return 0x1p-12;
-    default:
-        return 0x1p-24;
+    muonium_dtype precision = plan->options.precision;
+    muonium_dtype real = precision == MUONIUM_F64 ? MUONIUM_F64 : MUONIUM_F32;
+    muonium_status status = mu_kernel_choose(real, &plan->kernel);
+    if (status == MUONIUM_OK) {
+        status = mu_kernel_choose(precision, &plan->multiplier);
     }
+    if (status == MUONIUM_OK) {
+        status = mu_rows_choose(MUONIUM_F64, &plan->wide);
+    }
+    if (status == MUONIUM_OK) {
+        plan->rows = plan->kernel->rows;
+    }
+    return status;
 }
 
 static muonium_status fill_plan(muonium_plan *plan)
 {
     const muonium_plan_options *o = &plan->options;
     muonium_status status = mu_choose_coefficients(o, plan->table);
-    muonium_dtype real = o->precision == MUONIUM_F64 ? MUONIUM_F64 : MUONIUM_F32;
     if (status == MUONIUM_OK) {
-        status = mu_kernel_choose(real, &plan->kernel);
-    }
-    if (status == MUONIUM_OK) {
-        status = mu_kernel_choose(o->precision, &plan->multiplier);
+        status = mu_check_methods(o);
     }
     if (status == MUONIUM_OK) {
-        status = mu_kernel_choose(MUONIUM_F64, &plan->wide);
+        status = choose_kernels(plan);
     }
-    if (status != MUONIUM_OK) {
-        return status;
+    if (status == MUONIUM_OK) {
+        status = bound_result(plan);
     }
-    const double(*table)[3] = (const double(*)[3])plan->table;
-    status = bound_result(plan);
     if (status != MUONIUM_OK) {
         return status;
     }
@@ -183,23 +179,15 @@ static muonium_status fill_plan(muonium_plan *plan)
     plan->half = o->precision == MUONIUM_BF16 || o->precision == MUONIUM_F16;
     plan->m = plan->tall ? plan->shape.cols : plan->shape.rows;
     plan->n = plan->tall ? plan->shape.rows : plan->shape.cols;
-    plan->ldx = mu_leading(plan->kernel, plan->n);
-    plan->ldr = mu_leading(plan->kernel, plan->m);
-    if (o->form == MUONIUM_FORM_GRAM ||
-        (plan->m < plan->n && o->form != MUONIUM_FORM_STANDARD && o->form != MUONIUM_FORM_DIRECT)) {
-        mu_choose_restarts(table, o->steps, unit_of(o->precision), plan->restart);
-    }
-    status = mu_choose_form(plan);
-    if (status != MUONIUM_OK) {
-        return status;
-    }
+    plan->normalization = mu_normalization_of(o->normalization);
+    mu_choose_form(plan);
     if (plan->half) {
-        bool standard = plan->form == &mu_form_standard;
-        plan->round = roundings[standard ? o->rounding : MUONIUM_ROUNDING_STORED];
+        plan->round = roundings[plan->form->rounds ? o->rounding : MUONIUM_ROUNDING_STORED];
     }
-    plan->squares = plan->form->squares(plan);
-    if (plan->squares < 3) {
-        plan->squares = 3; /* R, and two powers of it for mu_largest_eigenvalue; for roundings */
+    int squares = plan->form->squares(plan), norm_squares = plan->normalization->squares;
+    plan->squares = squares > norm_squares ? squares : norm_squares;
+    if (plan->squares < MU_GUARD_SQUARES) {
+        plan->squares = MU_GUARD_SQUARES;
     }
     return size_workspace(plan);
 }
@@ -216,7 +204,7 @@ muonium_status muonium_plan_create(muonium_shape shape, const muonium_plan_optio
         status = mu_check_plan_ranges(&draft.options);
     }
     if (status == MUONIUM_OK) {
-        status = check_shape(shape);
+        status = check_plan_shape(shape);
     }
     if (status != MUONIUM_OK) {
         return status;
@@ -244,37 +232,37 @@ void muonium_plan_destroy(muonium_plan *plan)
     mu_free(plan);
 }
 
-/* How far from 1 the composed quintics leave a singular value in [1e-3, 1]: on a grid so
- * fine that between its points they change by less than is shown of the figure. */
-static double band_of_quintics(const muonium_plan *plan)
+/* max |p(sigma) - 1| on [1e-3, 1] of the composed quintics p, on a grid fine enough for the
+ * digits that are shown. */
+static double deviation_of_quintics(const muonium_plan *plan)
 {
-    enum { POINTS = 1024 };
-    double worst = 0, ratio = pow(1e-3, 1.0 / POINTS), x = 1;
-    for (int i = 0; i <= POINTS; i++, x *= ratio) {
+    enum { GRID_POINTS = 1024 };
+    double worst = 0, ratio = pow(1e-3, 1.0 / GRID_POINTS), x = 1;
+    for (int i = 0; i <= GRID_POINTS; i++, x *= ratio) {
         double value = mu_compose((const double(*)[3])plan->table, 0, plan->options.steps, x);
         worst = fmax(worst, fabs(value - 1));
     }
     return worst;
 }
 
-muonium_status muonium_plan_describe(const muonium_plan *plan, muonium_plan_info *info)
+muonium_status muonium_plan_describe_sized(const muonium_plan *plan, muonium_plan_info *info,
+                                           size_t size)
 {
     if (!plan || !info) {
         return mu_fail(MUONIUM_INVALID, "%s is NULL: pass a plan and a muonium_plan_info",
                        plan ? "info" : "plan");
     }
-    memset(info, 0, sizeof *info);
-    info->form = plan->form->id;
-    info->steps = plan->options.steps;
-    for (int t = 0; t < info->steps; t++) {
-        memcpy(info->table[t], plan->table[t], sizeof info->table[t]);
-        if (plan->form == &mu_form_gram && plan->restart[t]) {
-            info->restart[info->restarts++] = t;
+    muonium_plan_info made = {.form = plan->form->id, .steps = plan->options.steps};
+    for (int t = 0; t < made.steps; t++) {
+        memcpy(made.table[t], plan->table[t], sizeof made.table[t]);
+        if (plan->form->restarts && plan->restart[t]) {
+            made.restart[made.restarts++] = t;
         }
     }
-    info->direct_set = plan->direct ? plan->direct->name : NULL;
-    info->band = plan->direct ? plan->direct->deviation : band_of_quintics(plan);
-    info->flops = plan->form->flops(plan);
-    info->workspace = plan->workspace_bytes;
+    made.direct_set = plan->direct ? plan->direct->name : NULL;
+    made.band = plan->direct ? plan->direct->deviation : deviation_of_quintics(plan);
+    made.flops = plan->form->flops(plan);
+    made.workspace = plan->workspace_bytes;
+    mu_sized_write(info, size, &made, sizeof made);
     return MUONIUM_OK;
 }

@@ -1,24 +1,24 @@
 /*
- * restarts.c: where the Gram form must start afresh.
+ * restarts.c: choose where the Gram form must compute R = X X^T again.
  *
- * Rounding disturbs R in two ways, and both errors grow until R is taken from X
- * again. It shifts eigenvalues by about `unit` times the largest, so that small ones
- * may come out negative, and such an error grows by about a^2 per step. And it joins
- * what should be separate: R, Q and their products get elements that mix the
- * direction of a large singular value into that of a small one, where later steps
- * enlarge them; a few large singular values beside small ones suffer most.
+ * Rounding disturbs R in two ways, and both errors grow until R is computed again:
  *
- * The harm is computed, not guessed: the iteration is run on single numbers, each
- * Gram matrix off by that shift in either direction; and on pairs of singular
- * values, as 2 x 2 matrices in the basis of the exact directions. What counts is the
- * ratio to the same error of the standard form, which restarts at every step.
+ *     shifts   Eigenvalues move by about `unit` times the largest. Small ones may turn negative,
+ *              and such an error grows by about a^2 per iteration.
+ *     joins    Elements of R, Q and their products couple the direction of a large singular value
+ *              with that of a small one, and later iterations enlarge them. A few large singular
+ *              values beside small ones suffer most.
  *
- * How large the first R is depends on how many singular values share the norm: the
- * ratio for shifts is averaged (geometrically) over largest singular values of 1/2,
- * 1/4 and 1/8 of it, that for pairs is the worst of six. Both take every rounding at
- * its worst, while real rounding averages out over the elements: with the limits
- * here, the two forms differ by a factor below 6 on the hard spectra that the tests
- * run.
+ * The harm is computed: shifts by running the iteration on single numbers, each Gram matrix off
+ * by that shift in either direction; joins by running it on pairs of singular values, as 2 x 2
+ * matrices in the basis of the exact directions. Harm is the ratio of the error to that of the
+ * standard form, which restarts before each iteration.
+ *
+ * The size of the first R depends on how many singular values share the norm. So the ratio for
+ * shifts is a geometric mean over largest singular values of 1/2, 1/4 and 1/8 of the norm, and
+ * the ratio for joins is the worst of six. Both assume the worst case of each rounding, while
+ * real rounding averages out over the elements. With the limits here, the two forms differ by a
+ * factor below 6 on the hard spectra of the tests.
  */
 #include <math.h>
 #include <pthread.h>
@@ -33,13 +33,13 @@ enum {
     TOPS = 6,
     OTHERS = 16,
     EXHAUSTIVE = 16,
-    PARTS = TOPS + 1, /* of the harm: pairs by their largest value, and the shifts */
+    PARTS = TOPS + 1, /* of the harm: joins by their largest value, then shifts */
     SHIFTS = TOPS,
-    MOST_CANDIDATES = EXHAUSTIVE * (EXHAUSTIVE - 1) / 2 /* pairs of positions; one: fewer */
+    MOST_CANDIDATES = EXHAUSTIVE * (EXHAUSTIVE - 1) / 2 /* pairs of positions */
 };
 
-/* The table, the singular values that are tried, and the errors of the standard form with
- * the ratios to them that are good enough. */
+/* The table, the singular values to try, the errors of the standard form, and the ratios to them
+ * that are acceptable. */
 typedef struct trial {
     const double (*table)[3];
     int steps;
@@ -47,11 +47,11 @@ typedef struct trial {
     double shift_start[LEVELS][POINTS], shift_exact[LEVELS][POINTS];
     double pair_start[TOPS][OTHERS]; /* the smaller of the two */
     double standard_shifts[LEVELS], standard_pairs[TOPS][OTHERS];
-    double enough_shift, enough_join;
+    double limit_shift, limit_join;
 } trial;
 
-/* The smallest singular value that is tried, as a part of the largest: far below what
- * rounding leaves of it, for long tables bring up even that. */
+/* The smallest singular value to try, relative to the largest. It is far below the rounding
+ * error, because long tables raise even such values to 1. */
 static double lowest_for(double unit)
 {
     return fmin(1e-8, unit * 1e-3);
@@ -59,7 +59,7 @@ static double lowest_for(double unit)
 
 /* ---- shifted eigenvalues ---- */
 
-/* Singular values on their way: those of X, and the eigenvalues of Q and R. */
+/* Singular values of X, and the eigenvalues of Q and R. */
 typedef struct values {
     double x[POINTS], q[POINTS], r[POINTS];
 } values;
@@ -73,7 +73,7 @@ static void start_shifts(const trial *y, int level, values *v)
     }
 }
 
-/* Steps from, from + 1, ..., to - 1, each Gram matrix off by `shift`. */
+/* Iterations from, ..., to - 1, each Gram matrix off by `shift`. */
 static void run_shifted(const trial *y, const bool *restart, double shift, int from, int to,
                         values *v)
 {
@@ -99,13 +99,13 @@ static void run_shifted(const trial *y, const bool *restart, double shift, int f
     }
 }
 
-/* The largest error after all steps; NaN if any is. */
+/* The largest error after all iterations; NaN if any is. */
 static double shift_error(const trial *y, int level, const values *v)
 {
     double worst = 0;
     for (int i = 0; i < POINTS; i++) {
         double error = fabs(v->q[i] * v->x[i] - y->shift_exact[level][i]);
-        worst = error <= worst ? worst : error; /* NaN lasts until the next */
+        worst = error <= worst ? worst : error; /* NaN propagates */
     }
     return worst;
 }
@@ -116,7 +116,7 @@ static double worse(double a, double b)
     return isnan(a + b) ? NAN : fmax(a, b);
 }
 
-/* The errors of each level, shifted up or down. */
+/* The error of each level, the worse of a shift up and a shift down. */
 static void shift_errors(const trial *y, const bool *restart, double errors[LEVELS])
 {
     for (int i = 0; i < LEVELS; i++) {
@@ -129,53 +129,55 @@ static void shift_errors(const trial *y, const bool *restart, double errors[LEVE
     }
 }
 
-/* The harm that such errors do, as a multiple of what is good enough; infinite if unknown. */
+/* The harm of such errors, as a multiple of the limit; infinite if unknown. */
 static double harm_of_shifts(const trial *y, const double errors[LEVELS])
 {
     double logarithm = 0;
     for (int i = 0; i < LEVELS; i++) {
         logarithm += log(errors[i] / y->standard_shifts[i]) / LEVELS;
     }
-    double value = exp(logarithm) / y->enough_shift;
+    double value = exp(logarithm) / y->limit_shift;
     return isnan(value) ? INFINITY : value;
 }
 
 /* ---- joined directions ---- */
 
-/* The largest singular values that are tried, as parts of the norm. */
+/* The largest singular values to try, relative to the norm. */
 static const double tops[TOPS] = {0.97, 0.85, 0.7, 0.5, 0.25, 0.0625};
 
-static double larger(double a, double b)
+static double larger_in_magnitude(double a, double b)
 {
     return fabs(a) > fabs(b) ? a : b;
 }
 
-/* Symmetric 2 x 2 matrices, side by side so that loops over them become vectors: two
- * values, and what joins them. */
+/* Symmetric 2 x 2 matrices, as arrays so that loops vectorise: the diagonal, and the element off
+ * the diagonal. */
 typedef struct pairs {
     double first[OTHERS], second[OTHERS], join[OTHERS];
 } pairs;
 
-/* a = one triangle of the product a b of matrices that nearly commute: which of the two
- * elements off the diagonal it is depends on the basis, so take the larger. */
-static void multiply(pairs *restrict a, const pairs *restrict b, double unit)
+/* a = a b for matrices that nearly commute, one triangle. Which of the two elements off the
+ * diagonal that is depends on the basis, so take the larger. */
+static void multiply_pairs(pairs *restrict a, const pairs *restrict b, double unit)
 {
     for (int i = 0; i < OTHERS; i++) {
         double first = a->first[i] * b->first[i], second = a->second[i] * b->second[i];
-        double join = larger(a->first[i] * b->join[i] + a->join[i] * b->second[i],
-                             a->second[i] * b->join[i] + a->join[i] * b->first[i]);
-        a->join[i] = join + copysign(unit * fabs(larger(first, second)), join);
+        double join = larger_in_magnitude(a->first[i] * b->join[i] + a->join[i] * b->second[i],
+                                          a->second[i] * b->join[i] + a->join[i] * b->first[i]);
+        a->join[i] = join + copysign(unit * fabs(larger_in_magnitude(first, second)), join);
         a->first[i] = first;
         a->second[i] = second;
     }
 }
 
 /* h = a I + b R + c R^2 */
-static void polynomial(pairs *restrict h, const double abc[3], const pairs *restrict r, double unit)
+static void polynomial_of_pairs(pairs *restrict h, const double abc[3], const pairs *restrict r,
+                                double unit)
 {
     double a = abc[0], b = abc[1], c = abc[2];
     for (int i = 0; i < OTHERS; i++) {
-        double first = r->first[i], second = r->second[i], size = fabs(larger(first, second));
+        double first = r->first[i], second = r->second[i],
+               size = fabs(larger_in_magnitude(first, second));
         double join = (b + c * (first + second)) * r->join[i];
         h->first[i] = a + first * (b + first * c);
         h->second[i] = a + second * (b + second * c);
@@ -183,8 +185,8 @@ static void polynomial(pairs *restrict h, const double abc[3], const pairs *rest
     }
 }
 
-/* What of the direction of the first singular value, the largest, ends up in that of
- * the second. */
+/* The component of the result in the direction of the large singular value that ends up in that
+ * of the small one. */
 static void join_errors(const trial *y, const bool *restart, int top, double leak[OTHERS])
 {
     double large[OTHERS], small[OTHERS], unit = y->unit;
@@ -192,7 +194,7 @@ static void join_errors(const trial *y, const bool *restart, int top, double lea
     for (int i = 0; i < OTHERS; i++) {
         large[i] = tops[top];
         small[i] = y->pair_start[top][i];
-        leak[i] = 0; /* that part of X */
+        leak[i] = 0; /* that component of X */
     }
     for (int t = 0; t <= y->steps; t++) {
         bool first = t == 0 || t == y->steps || restart[t];
@@ -210,27 +212,28 @@ static void join_errors(const trial *y, const bool *restart, int top, double lea
             r.second[i] = small[i] * small[i];
             r.join[i] = leak[i] * fabs(large[i]) + unit * fmax(r.first[i], r.second[i]);
         }
-        polynomial(&h, y->table[t], &r, unit);
+        polynomial_of_pairs(&h, y->table[t], &r, unit);
         if (first) {
             q = h;
         } else {
-            multiply(&q, &h, unit);
+            multiply_pairs(&q, &h, unit);
         }
-        multiply(&r, &h, unit);
-        multiply(&r, &h, unit);
+        multiply_pairs(&r, &h, unit);
+        multiply_pairs(&r, &h, unit);
     }
 }
 
 /* ---- the choice ---- */
 
-/* What the trial of a table needs: the standard form restarts at every step. */
+/* Set the singular values to try, the limits and the errors of the standard form, which restarts
+ * before each iteration. */
 static void measure_standard(trial *y)
 {
-    /* The half types round Q and all else as well, which the shifts leave out: they
-     * must stay closer. */
+    /* The half types round Q and all else as well. The shifts ignore that, so the limits are
+     * tighter. */
     bool half = y->unit > 0x1p-20, every[MUONIUM_MAX_STEPS];
-    y->enough_shift = half ? 4 : 32;
-    y->enough_join = half ? 4 : 24;
+    y->limit_shift = half ? 4 : 32;
+    y->limit_join = half ? 4 : 24;
     for (int t = 0; t < MUONIUM_MAX_STEPS; t++) {
         every[t] = true;
     }
@@ -255,16 +258,16 @@ static void measure_standard(trial *y)
     }
 }
 
-/* The same of the pairs with one largest value. */
+/* The harm of the joins with one largest value, as a multiple of the limit. */
 static double harm_of_joins(const trial *y, const bool *restart, int top)
 {
     double leak[OTHERS], worst = 0;
     join_errors(y, restart, top, leak);
     for (int i = 0; i < OTHERS; i++) {
         double ratio = leak[i] / y->standard_pairs[top][i];
-        worst = ratio <= worst ? worst : ratio; /* NaN lasts until the next */
+        worst = ratio <= worst ? worst : ratio; /* NaN propagates */
     }
-    return isnan(worst) ? INFINITY : worst / y->enough_join;
+    return isnan(worst) ? INFINITY : worst / y->limit_join;
 }
 
 static double harm(const trial *y, const bool *restart, int part)
@@ -277,20 +280,20 @@ static double harm(const trial *y, const bool *restart, int part)
     return harm_of_shifts(y, errors);
 }
 
-/* One or two more positions, and one part of the harm that is left. */
+/* One or two additional positions, and one part of the harm with them. */
 typedef struct candidate {
     int first, second;
     double bound;
     bool done;
 } candidate;
 
-static void set(bool *restart, const candidate *c, bool value)
+static void set_candidate(bool *restart, const candidate *c, bool value)
 {
     restart[c->first] = restart[c->second] = value;
 }
 
-/* The harm that shifts do with each candidate. They are in order of their first position: up
- * to there all go the same way. */
+/* The harm of shifts with each candidate. Candidates are ordered by their first position, so the
+ * iterations before it are shared. */
 static void bound_by_shifts(const trial *y, bool *restart, candidate *candidates, int count)
 {
     double errors[MOST_CANDIDATES][LEVELS];
@@ -303,9 +306,9 @@ static void bound_by_shifts(const trial *y, bool *restart, candidate *candidates
             run_shifted(y, restart, shift, at, candidates[i].first, &shared);
             at = candidates[i].first;
             v = shared;
-            set(restart, &candidates[i], true);
+            set_candidate(restart, &candidates[i], true);
             run_shifted(y, restart, shift, at, y->steps, &v);
-            set(restart, &candidates[i], false);
+            set_candidate(restart, &candidates[i], false);
             double error = shift_error(y, level, &v);
             errors[i][level] = run % 2 == 0 ? error : worse(errors[i][level], error);
         }
@@ -315,14 +318,14 @@ static void bound_by_shifts(const trial *y, bool *restart, candidate *candidates
     }
 }
 
-/* All that may be added to `restart`, with bounds from one part of the harm. */
+/* All candidates for `restart`, with bounds from one part of the harm. */
 static int list_candidates(const trial *y, int positions, bool *restart, int part,
                            candidate *candidates)
 {
     int count = 0;
     for (int first = 1; first < y->steps; first++) {
         for (int second = first; second < (positions == 2 ? y->steps : first + 1); second++) {
-            if (!restart[first] && !restart[second]) { /* one more, even if it does not help */
+            if (!restart[first] && !restart[second]) { /* new positions only */
                 candidates[count++] = (candidate){first, second, 0, false};
             }
         }
@@ -331,15 +334,15 @@ static int list_candidates(const trial *y, int positions, bool *restart, int par
         bound_by_shifts(y, restart, candidates, count);
     } else {
         for (int i = 0; i < count; i++) {
-            set(restart, &candidates[i], true);
+            set_candidate(restart, &candidates[i], true);
             candidates[i].bound = harm(y, restart, part);
-            set(restart, &candidates[i], false);
+            set_candidate(restart, &candidates[i], false);
         }
     }
     return count;
 }
 
-/* The candidate with the lowest bound that is not done, the first of equal ones; -1: none. */
+/* The first candidate with the lowest bound that is not done; -1: none. */
 static int next_candidate(const candidate *candidates, int count)
 {
     int next = -1;
@@ -351,9 +354,9 @@ static int next_candidate(const candidate *candidates, int count)
     return next;
 }
 
-/* Add to `restart` the one or two positions that help most, of equal ones the first; the harm
- * that is left. `*part` is the part in which there was most harm, then that in which there is:
- * as the harm is the largest of its parts, this one rules out most candidates. */
+/* Add to `restart` the one or two positions that reduce the harm most; the first of equal ones.
+ * Returns the harm with them. `*part` is the largest part of the harm, before and after. The harm
+ * is the maximum of its parts, so the largest part rules out most candidates early. */
 static double improve(const trial *y, int positions, bool *restart, int *part)
 {
     candidate candidates[MOST_CANDIDATES];
@@ -365,7 +368,7 @@ static double improve(const trial *y, int positions, bool *restart, int *part)
         double value = c->bound;
         int worst = first;
         c->done = true;
-        set(restart, c, true);
+        set_candidate(restart, c, true);
         for (int i = 0; i < PARTS && (value < least || next < best || best < 0); i++) {
             double other = i == first ? 0 : harm(y, restart, i);
             if (other > value) {
@@ -373,7 +376,7 @@ static double improve(const trial *y, int positions, bool *restart, int *part)
                 worst = i;
             }
         }
-        set(restart, c, false);
+        set_candidate(restart, c, false);
         if (value < least || (!(value > least) && next < best) || best < 0) {
             least = value;
             best = next;
@@ -381,18 +384,18 @@ static double improve(const trial *y, int positions, bool *restart, int *part)
         }
     }
     if (best >= 0) {
-        set(restart, &candidates[best], true);
+        set_candidate(restart, &candidates[best], true);
     }
     return least;
 }
 
-/* A direction in which X is exactly zero, as most are in a matrix of ones, never leaves zero,
- * while rounding may make its eigenvalue of R negative, and that grows by a^2 every step. The
- * trials above know only singular values that long tables bring up to 1. The half types round
- * so coarsely that no choice would do, but restarting before every step. */
+/* X may be exactly zero in some directions, as in a matrix of ones. They stay zero, but rounding
+ * may make their eigenvalue of R negative, and that grows by a^2 per iteration. The trials above
+ * miss this case: they try only values that long tables raise to 1. The half types are left out,
+ * since only a restart before each iteration would bound their growth. */
 static void bound_growth(const trial *y, bool *restart)
 {
-    const double limit = sqrt(0.1 / y->unit); /* then the eigenvalue stays above -0.1 */
+    const double limit = sqrt(0.1 / y->unit); /* keeps the eigenvalue above -0.1 */
     double growth = 1;
     for (int t = 0; t < y->steps && y->unit < 0x1p-20; t++) {
         double a = fabs(y->table[t][0]);
@@ -403,8 +406,8 @@ static void bound_growth(const trial *y, bool *restart)
 
 static void search(const double (*table)[3], int steps, double unit, bool *restart)
 {
-    /* Ratios hardly depend on the unit, but whether a negative eigenvalue gets out of
-     * hand does, and real shifts are a few units. */
+    /* Real shifts are a few units. Ratios hardly depend on the unit, but the growth of a negative
+     * eigenvalue does. */
     trial y = {.table = table, .steps = steps, .unit = unit * (unit < 0x1p-20 ? 8 : 1)};
     double left = 0;
     int part = 0;
@@ -417,8 +420,8 @@ static void search(const double (*table)[3], int steps, double unit, bool *resta
         part = value > left ? i : part;
         left = fmax(left, value);
     }
-    /* One; else the best pair (for long tables the one kept and extended, as all
-     * pairs take too long); else one more at a time. */
+    /* First one position, then the best pair, then one more at a time. Long tables have too many
+     * pairs: they keep the first position and add to it. */
     if (left > 1) {
         left = improve(&y, 1, restart, &part);
     }
@@ -434,12 +437,12 @@ static void search(const double (*table)[3], int steps, double unit, bool *resta
     bound_growth(&y, restart);
 }
 
-/* ---- what was found before ---- */
+/* ---- cache ---- */
 
-/* A search takes a fraction of a millisecond and more, and every plan of a model asks for
- * the same: the last few answers are kept. Nobody waits for them: who finds them in use,
- * which in a forked child may be forever, searches. */
-enum { KEPT = 8 };
+/* A search takes a fraction of a millisecond or more, and all plans of a model need the same one:
+ * so the last few results are cached. A caller that finds the lock taken searches instead of
+ * waiting, since in a forked child the lock may never be released. */
+enum { CACHED = 8 };
 
 typedef struct answer {
     int steps; /* 0: empty */
@@ -448,45 +451,45 @@ typedef struct answer {
     bool restart[MUONIUM_MAX_STEPS];
 } answer;
 
-static answer kept[KEPT];
-static unsigned next_kept;
-static pthread_mutex_t kept_lock = PTHREAD_MUTEX_INITIALIZER;
+static answer cache[CACHED];
+static unsigned next_cached;
+static pthread_mutex_t cache_lock = PTHREAD_MUTEX_INITIALIZER;
 
-static bool recall(const double (*table)[3], int steps, double unit, bool *restart)
+static bool find_cached(const double (*table)[3], int steps, double unit, bool *restart)
 {
     bool found = false;
-    if (pthread_mutex_trylock(&kept_lock) != 0) {
+    if (pthread_mutex_trylock(&cache_lock) != 0) {
         return false;
     }
-    for (int i = 0; i < KEPT && !found; i++) {
+    for (int i = 0; i < CACHED && !found; i++) {
         size_t bytes = (size_t)steps * sizeof table[0];
-        found = kept[i].steps == steps && kept[i].unit == unit &&
-                memcmp(kept[i].table, table, bytes) == 0;
+        found = cache[i].steps == steps && cache[i].unit == unit &&
+                memcmp(cache[i].table, table, bytes) == 0;
         if (found) {
-            memcpy(restart, kept[i].restart, sizeof kept[i].restart);
+            memcpy(restart, cache[i].restart, sizeof cache[i].restart);
         }
     }
-    pthread_mutex_unlock(&kept_lock);
+    pthread_mutex_unlock(&cache_lock);
     return found;
 }
 
-static void keep(const double (*table)[3], int steps, double unit, const bool *restart)
+static void add_cached(const double (*table)[3], int steps, double unit, const bool *restart)
 {
-    if (pthread_mutex_trylock(&kept_lock) != 0) {
+    if (pthread_mutex_trylock(&cache_lock) != 0) {
         return;
     }
-    answer *place = &kept[next_kept++ % KEPT];
+    answer *place = &cache[next_cached++ % CACHED];
     place->steps = steps;
     place->unit = unit;
     memcpy(place->table, table, (size_t)steps * sizeof table[0]);
     memcpy(place->restart, restart, sizeof place->restart);
-    pthread_mutex_unlock(&kept_lock);
+    pthread_mutex_unlock(&cache_lock);
 }
 
 void mu_choose_restarts(const double (*table)[3], int steps, double unit, bool *restart)
 {
-    if (!recall(table, steps, unit, restart)) {
+    if (!find_cached(table, steps, unit, restart)) {
         search(table, steps, unit, restart);
-        keep(table, steps, unit, restart);
+        add_cached(table, steps, unit, restart);
     }
 }

@@ -1,10 +1,10 @@
 /*
- * standard.c: the iteration as it is usually written, every step on X itself:
+ * standard.c: the standard form. Each iteration updates X:
  * R = X X^T, X <- (a I + b R + c R^2) X.
  */
-#include "orthogonalize/plan.h"
+#include "orthogonalize/run.h"
 
-static double flops(const muonium_plan *plan)
+static double standard_flops(const muonium_plan *plan)
 {
     double sum = 0, square = mu_symmul_flops(plan->m);
     if (plan->round.factor) {
@@ -17,33 +17,35 @@ static double flops(const muonium_plan *plan)
     return sum;
 }
 
-static double moved(const muonium_plan *plan)
+static double standard_moved(const muonium_plan *plan)
 {
-    double step = mu_gram_moved(plan->m, plan->n) + mu_symmul_moved(plan->m) +
-                  mu_apply_moved(plan->m, plan->n);
-    return plan->options.steps * step;
+    double iteration = mu_gram_moved(plan->m, plan->n) + mu_symmul_moved(plan->m) +
+                       mu_apply_moved(plan->m, plan->n);
+    return plan->options.steps * iteration;
 }
 
-static int squares(const muonium_plan *plan)
+static int standard_squares(const muonium_plan *plan)
 {
     (void)plan;
     return 2;
 }
 
-static void run(mu_iteration *it)
+static void evaluate_standard(mu_run *run)
 {
-    int steps = it->plan->options.steps;
+    int steps = run->plan->options.steps;
     for (int t = 0; t < steps; t++) {
-        mu_take_gram(it);
-        it->x.scale *= mu_watch(it, t);
-        mu_operand h = mu_polynomial(it, t, it->square[1]);
-        mu_advance(it, &h, t == steps - 1);
+        mu_update_gram(run);
+        run->x.scale *= mu_guard(run, t);
+        mu_operand h = mu_polynomial(run, t, run->square[1]);
+        mu_x_multiply(run, &h, t == steps - 1);
     }
 }
 
 const mu_form mu_form_standard = {.id = MUONIUM_FORM_STANDARD,
                                   .name = "standard",
-                                  .squares = squares,
-                                  .flops = flops,
-                                  .moved = moved,
-                                  .run = run};
+                                  .guarded = true,
+                                  .rounds = true,
+                                  .squares = standard_squares,
+                                  .flops = standard_flops,
+                                  .moved = standard_moved,
+                                  .evaluate = evaluate_standard};

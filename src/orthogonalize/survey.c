@@ -10,30 +10,30 @@
  */
 #include <math.h>
 
-#include "orthogonalize/plan.h"
+#include "orthogonalize/run.h"
 
 enum { PIECE = 256, ROWS = 16 };
 
 typedef struct survey_pass {
-    const mu_iteration *it;
+    const mu_run *run;
     mu_oriented matrix;
-    const mu_kernel *kernel;
+    const mu_rows *ops;
     double scale;
 } survey_pass;
 
 static void survey_rows(void *context, size_t index, unsigned worker)
 {
     const survey_pass *pass = context;
-    const mu_iteration *it = pass->it;
+    const mu_run *run = pass->run;
     const mu_oriented *in = &pass->matrix;
-    const mu_kernel *kernel = pass->kernel;
+    const mu_rows *ops = pass->ops;
     (void)worker;
     size_t bytes = muonium_dtype_size(in->dtype);
-    size_t m = it->plan->m, n = it->plan->n;
+    size_t m = run->plan->m, n = run->plan->n;
     size_t first = index * ROWS, rows = m - first < ROWS ? m - first : ROWS;
-    bool in_place = in->dtype == kernel->type && in->col_stride == 1;
+    bool in_place = in->dtype == ops->type && in->col_stride == 1;
     double buffer[ROWS * PIECE];
-    double *sums = it->row_sums + first, *largest = sums + m;
+    double *sums = run->row_sums + first, *largest = sums + m;
     for (size_t i = 0; i < rows; i++) {
         sums[i] = largest[i] = 0;
     }
@@ -43,14 +43,14 @@ static void survey_rows(void *context, size_t index, unsigned worker)
         char *corner = in->data + at * (ptrdiff_t)bytes;
         if (!in_place) {
             mu_block block = {corner, in->dtype, in->row_stride, in->col_stride, rows, cols};
-            kernel->load(&block, buffer, PIECE);
+            ops->load(&block, buffer, PIECE);
         }
         for (size_t i = 0; i < rows; i++) {
             const void *row =
                 in_place ? (const void *)(corner + (ptrdiff_t)i * in->row_stride * (ptrdiff_t)bytes)
                          : (const void *)((const char *)buffer +
-                                          i * PIECE * muonium_dtype_size(kernel->type));
-            mu_row_stats stats = kernel->row_stats(row, cols, pass->scale);
+                                          i * PIECE * muonium_dtype_size(ops->type));
+            mu_row_stats stats = ops->stats(row, cols, pass->scale);
             sums[i] += stats.sum_squares;
             largest[i] = mu_larger(largest[i], stats.largest);
         }
@@ -58,17 +58,16 @@ static void survey_rows(void *context, size_t index, unsigned worker)
 }
 
 /* The sum over rows; *largest becomes NaN or infinite if any element is. */
-static double survey_pass_over(const mu_iteration *it, const mu_kernel *kernel, double scale,
-                               double *largest)
+static double survey_pass_over(const mu_run *run, const mu_rows *ops, double scale, double *largest)
 {
-    size_t m = it->plan->m;
-    survey_pass pass = {it, it->in, kernel, scale};
-    mu_pool_run(survey_rows, &pass, (m + ROWS - 1) / ROWS, it->with.workers);
+    size_t m = run->plan->m;
+    survey_pass pass = {run, run->in, ops, scale};
+    mu_pool_run(survey_rows, &pass, (m + ROWS - 1) / ROWS, run->with.workers);
     double sum = 0, spoiled = 0;
     *largest = 0;
     for (size_t i = 0; i < m; i++) {
-        double value = it->row_sums[m + i];
-        sum += it->row_sums[i];
+        double value = run->row_sums[m + i];
+        sum += run->row_sums[i];
         *largest = value > *largest ? value : *largest;
         spoiled += value - value;
     }
@@ -86,26 +85,26 @@ mu_survey mu_survey_of(double largest, double sum_squares)
     return survey;
 }
 
-mu_survey mu_survey_matrix(const mu_iteration *it)
+mu_survey mu_survey_matrix(const mu_run *run)
 {
-    bool wide = it->in.dtype == MUONIUM_F64;
-    const mu_kernel *kernel = wide ? it->plan->wide : it->plan->kernel;
-    double largest, sum = survey_pass_over(it, kernel, 1, &largest);
+    bool wide = run->in.dtype == MUONIUM_F64;
+    const mu_rows *ops = wide ? run->plan->wide : run->plan->rows;
+    double largest, sum = survey_pass_over(run, ops, 1, &largest);
     mu_survey survey = mu_survey_of(largest, sum);
     if (wide && isfinite(largest) && largest > 0) {
         /* The squares may have left the range of double: again, scaled. A denormal needs
          * more than 2^1023, which no double is; the rest is put on the sum, which 2^1000
          * has brought into range. */
         int power = survey.exponent < -1000 ? 1000 : -survey.exponent;
-        sum = survey_pass_over(it, kernel, ldexp(1, power), &largest);
+        sum = survey_pass_over(run, ops, ldexp(1, power), &largest);
         survey.sum_squares = ldexp(sum, 2 * (-survey.exponent - power));
     }
     return survey;
 }
 
-void mu_square_rows(mu_iteration *it)
+void mu_square_rows(mu_run *run)
 {
-    survey_pass pass = {it, mu_matrix_of(&it->x), it->plan->kernel, 1};
-    mu_pool_run(survey_rows, &pass, (it->plan->m + ROWS - 1) / ROWS, it->with.workers);
-    mu_add_row_sums(it);
+    survey_pass pass = {run, mu_matrix_of(&run->x), run->plan->rows, 1};
+    mu_pool_run(survey_rows, &pass, (run->plan->m + ROWS - 1) / ROWS, run->with.workers);
+    mu_add_row_sums(run);
 }

@@ -529,10 +529,6 @@ static void test_choice_errors(void **state)
     options = plan_options(5);
     options.coefficients = "nonesuch";
     assert_refused(mu_choose_coefficients(&options, table), "\"nonesuch\"", "cans");
-    options.coefficients = "aol";
-    assert_refused(mu_choose_coefficients(&options, table), "\"aol\"", "frobenius");
-    options.normalization = MUONIUM_NORM_SPECTRAL;
-    assert_refused(mu_choose_coefficients(&options, table), "\"aol\"", "spectral");
 
     options = plan_options(5);
     options.lower = 2.5;

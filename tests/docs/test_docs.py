@@ -173,6 +173,51 @@ def test_what_orthogonalize_is_said_to_do(tmp_path):
             assert distance(*closest)[0] < 5e-6
 
 
+def results_of(name):
+    """A page in bench/results: the rows of its tables by their first cell, as columns; of two
+    rows with one name the first."""
+    rows, text = {}, (SOURCE / "bench/results" / name).read_text("utf-8")
+    for table in re.findall(r"(?:^\|.*\n)+", text, re.M):
+        heading, _, *lines = [[cell.strip() for cell in line.strip("|\n").split("|")]
+                              for line in table.splitlines()]
+        for cells in lines:
+            rows.setdefault(cells[0], dict(zip(heading, cells)))
+    return rows
+
+
+def shape_on_a_page(text):
+    """`24 of 128 × 512` as the pages write it."""
+    return text.replace(" × ", "×").replace(" of ", " × ")
+
+
+def test_figures_of_the_readme_were_measured():
+    measured = results_of("amd-epyc-avx512.md")
+    rows = re.findall(r"^\| (\d.*?) \| (\S+) ms \| (\S+ %) \| (\S+) ms \|$",
+                      (SOURCE / "README.md").read_text("utf-8"), re.M)
+    assert len(rows) == 4
+    for shape, ours, share, peer in rows:
+        row = measured[shape_on_a_page(shape)]
+        assert (ours, share, peer) == (
+            row["orthogonalize, ms"], row["% of peak"], row["plain cblas, ms"]), shape
+
+
+def test_figures_of_the_performance_page_were_measured():
+    text = (SOURCE / "docs/performance.md").read_text("utf-8")
+    pages = [results_of("amd-epyc-avx512.md"), results_of("amd-epyc-avx2.md")]
+    products = re.findall(r"^\| products of (\d+) × \d+(?:, of peak)? \| (.*?) \| (.*?) \|$", text, re.M)
+    whole = re.findall(r"^\| orthogonalise (.*?)(?:: .*?)? \| (.*?) \| (.*?) \|$", text, re.M)
+    assert len(products) == len(whole) == 4
+    for size, *said in products:
+        for page, figures in zip(pages, said):
+            found = [page[size][f"{name}, Muonium"] for name in ("gram", "symmul", "apply")]
+            assert figures == ", ".join(found).replace(" %", "") + " %", size
+    for shape, *said in whole:
+        for page, figures in zip(pages, said):
+            row = page[shape_on_a_page(shape)]
+            assert figures == (f"{row['orthogonalize, ms']} ms, {row['% of peak']}, "
+                               f"{row['× plain cblas']} ×"), shape
+
+
 def demo_losses():
     """What the demo ended with: examples/gpt/demo.json is its output, and the command that makes
     it is in examples/gpt/README.md."""

@@ -390,7 +390,7 @@ static void check_mirror(const mu_kernel *kernel, size_t n, size_t i0, size_t i1
             test_matrix_set(&c, i, j, (double)(i * n + j));
         }
     }
-    kernel->mirror(c.data, c.row_stride, i0, i1, j0, j1);
+    kernel->rows->mirror(c.data, c.row_stride, i0, i1, j0, j1);
     for (size_t i = 0; i < n; i++) {
         for (size_t j = 0; j < n; j++) {
             bool mirrored = i < j && j >= i0 && j < i1 && i >= j0 && i < j1;
@@ -461,7 +461,7 @@ static void check_finish(const mu_kernel *kernel, size_t rows, size_t cols, bool
         f.terms[t].ld = term[t].row_stride;
         f.terms[t].factor = draw(kernel, rng, false);
     }
-    kernel->finish(c.data, c.row_stride, rows, cols, lower, &f);
+    kernel->rows->epilogue(c.data, c.row_stride, rows, cols, lower, &f);
     for (size_t i = 0; i < rows; i++) {
         for (size_t j = 0; j < cols; j++) {
             double was = test_matrix_get(&before, i, j), got = test_matrix_get(&c, i, j);
@@ -511,11 +511,11 @@ static void test_finish(void **state)
 static void test_burst(void **state)
 {
     const mu_kernel *kernel = *(const mu_kernel **)*state;
-    double one = kernel->burst(1);
+    double one = test_kernel_burst(kernel, 1);
     size_t pair = kernel->operands == MUONIUM_BF16 ? 2 : 1;
     assert_true(one > 0 && fmod(one, (double)(pair * kernel->nr)) == 0);
     for (size_t rounds = 0; rounds <= 40; rounds += 8) {
-        assert_true(kernel->burst(rounds) == (double)rounds * one);
+        assert_true(test_kernel_burst(kernel, rounds) == (double)rounds * one);
     }
 }
 

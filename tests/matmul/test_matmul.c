@@ -500,7 +500,7 @@ static void test_blocks_add_up(void **state)
             mu_gram(&with, M, cols, &some, part.data, M);
             for (size_t i = 0; i < M; i++) {
                 size_t row = i * M * element;
-                kernel->row_add((char *)sum.data + row, (char *)part.data + row, M, 1, first > 0);
+                kernel->rows->add((char *)sum.data + row, (char *)part.data + row, M, 1, first > 0);
             }
         }
         assert_memory_equal(whole.data, sum.data, M * M * element);

@@ -37,7 +37,7 @@ static problem problem_new(const mu_kernel *kernel, size_t m, size_t n, test_rng
     p.ld_square = mu_leading(kernel, m);
     p.x = new_matrix(kernel, m, p.ld, rng);
     p.a = new_matrix(kernel, m, p.ld_square, rng);
-    kernel->mirror(p.a, (ptrdiff_t)p.ld_square, 0, m, 0, m);
+    kernel->rows->mirror(p.a, (ptrdiff_t)p.ld_square, 0, m, 0, m);
     return p;
 }
 

@@ -106,6 +106,25 @@ static void bad_options_are_refused_by_name(void **state)
     REFUSE(struct_size, (size_t)0xa5a5a5a5, "muonium_plan_options_init");
 }
 
+static void aol_coefficients_need_their_normalization(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"frobenius", "schatten", "aol", "spectral", "none"};
+    for (int id = 0; id < 5; id++) {
+        muonium_plan_options options = defaults();
+        options.coefficients = "aol";
+        options.normalization = (muonium_normalization)id;
+        if (id != MUONIUM_NORM_AOL) {
+            refuse_options(&options, "\"aol\"");
+            refuse_options(&options, names[id]);
+        } else {
+            muonium_plan *plan = NULL;
+            assert_ok(muonium_plan_create(small, &options, &plan));
+            muonium_plan_destroy(plan);
+        }
+    }
+}
+
 static void bad_tables_are_refused(void **state)
 {
     (void)state;
@@ -643,6 +662,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(defaults_are_as_documented),
         cmocka_unit_test(bad_options_are_refused_by_name),
+        cmocka_unit_test(aol_coefficients_need_their_normalization),
         cmocka_unit_test(bad_tables_are_refused),
         cmocka_unit_test(short_structs_get_the_defaults_for_the_rest),
         cmocka_unit_test(plans_describe_their_table),

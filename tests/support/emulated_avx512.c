@@ -149,8 +149,24 @@ static __m256i _mm512_cvtps_ph(__m512 a, int rounding)
     return _mm256_loadu_si256((const void *)z);
 }
 
+/* The names of the objects. */
+#define mu_rows_avx512_f32 mu_rows_emulated_f32
+#define mu_rows_avx512_f64 mu_rows_emulated_f64
 #define mu_kernel_avx512_f32_8x32 mu_kernel_emulated_f32
 #define mu_kernel_avx512_f64_8x16 mu_kernel_emulated_f64
+#define mu_kernel_avx512_bf16_8x32 mu_kernel_emulated_bf16
+#define mu_burst_avx512_f32_8x32 mu_burst_emulated_f32
+#define mu_burst_avx512_f64_8x16 mu_burst_emulated_f64
+#define mu_burst_avx512_bf16_8x32 mu_burst_emulated_bf16
+
+#include "vector/kernels/rows_avx512.c"
+#undef T
+#undef T_DTYPE
+#undef T_BITS
+#undef VEC
+#undef VL
+#undef NAME
+
 #include "matmul/kernels/kernel_avx512.c"
 
 /* What a second file of kernels defines again. */
@@ -249,7 +265,6 @@ static vf_t vf_pairs_across(vf_t v, vf_t w)
     return vf_load(x);
 }
 
-#define mu_kernel_avx512_bf16_8x32 mu_kernel_emulated_bf16
 #ifndef MU_HAVE_AVX512_BF16
 #define MU_HAVE_AVX512_BF16
 #endif

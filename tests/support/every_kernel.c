@@ -26,6 +26,18 @@ const mu_kernel *test_kernel_at(size_t index)
     return NULL;
 }
 
+double test_kernel_burst(const mu_kernel *kernel, size_t rounds)
+{
+#if defined(__x86_64__)
+    if (test_kernel_emulated(kernel)) {
+        return kernel == &mu_kernel_emulated_f32   ? mu_burst_emulated_f32(rounds)
+               : kernel == &mu_kernel_emulated_f64 ? mu_burst_emulated_f64(rounds)
+                                                   : mu_burst_emulated_bf16(rounds);
+    }
+#endif
+    return mu_kernel_burst(kernel, rounds);
+}
+
 bool test_kernel_emulated(const mu_kernel *kernel)
 {
     return kernel->isa > mu_cpu_detect()->best;

@@ -15,6 +15,9 @@ const mu_kernel *test_kernel_at(size_t index);
 /* The kernel is emulated: hundreds of times slower than it would be. */
 bool test_kernel_emulated(const mu_kernel *kernel);
 
+/* mu_kernel_burst, of emulated kernels too. */
+double test_kernel_burst(const mu_kernel *kernel, size_t rounds);
+
 /* The unit roundoff of the kernel's type. */
 double test_kernel_eps(const mu_kernel *kernel);
 
@@ -28,6 +31,9 @@ int test_run_with_kernels(const struct CMUnitTest *tests, size_t count);
 extern const mu_kernel mu_kernel_emulated_f32;
 extern const mu_kernel mu_kernel_emulated_f64;
 extern const mu_kernel mu_kernel_emulated_bf16;
+double mu_burst_emulated_f32(size_t rounds);
+double mu_burst_emulated_f64(size_t rounds);
+double mu_burst_emulated_bf16(size_t rounds);
 #endif
 
 #endif

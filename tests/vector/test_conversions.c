@@ -57,7 +57,7 @@ static void check_places(const mu_kernel *kernel, muonium_dtype dtype, size_t ro
         }
     }
     mu_block block = block_of(&outer);
-    kernel->load(&block, inner.data, (size_t)inner.row_stride);
+    kernel->rows->load(&block, inner.data, (size_t)inner.row_stride);
     for (size_t i = 0; i < rows; i++) {
         for (size_t j = 0; j < cols; j++) {
             double wanted = test_matrix_get(&outer, i, j);
@@ -72,7 +72,7 @@ static void check_places(const mu_kernel *kernel, muonium_dtype dtype, size_t ro
     }
     assert_true(test_matrix_gaps_intact(&inner));
     memset(outer.memory, 0xa5, outer.bytes);
-    kernel->store(inner.data, (size_t)inner.row_stride, &block);
+    kernel->rows->store(inner.data, (size_t)inner.row_stride, &block);
     for (size_t i = 0; i < rows; i++) {
         for (size_t j = 0; j < cols; j++) {
             double wanted;
@@ -125,7 +125,7 @@ static void test_load_all_halves(void **state)
                 halves[h * stride] = (uint16_t)h;
             }
             mu_block block = {halves, half_types[t], HALVES, (ptrdiff_t)stride, 1, HALVES};
-            kernel->load(&block, loaded, HALVES);
+            kernel->rows->load(&block, loaded, HALVES);
             for (size_t h = 0; h < HALVES; h++) {
                 float single = value_of((uint16_t)h, half_types[t]);
                 double real = (double)single;
@@ -150,7 +150,7 @@ static void check_store(const mu_kernel *kernel, const void *values, size_t coun
     uint16_t *stored = test_guarded_alloc(2 * count * sizeof *stored, 0);
     for (size_t stride = 1; stride <= 2; stride++) {
         mu_block block = {stored, half, (ptrdiff_t)(2 * count), (ptrdiff_t)stride, 1, count};
-        kernel->store(values, count, &block);
+        kernel->rows->store(values, count, &block);
         for (size_t i = 0; i < count; i++) {
             if (stored[i * stride] != wanted[i]) {
                 fail_msg("%.20g as %s, stride %zu, is 0x%04x, not 0x%04x",
@@ -250,17 +250,17 @@ static void check_row_sums(const mu_kernel *kernel, size_t n, double scale, test
         sum += fabs(x);
         largest = fmax(largest, fabs(x));
     }
-    mu_row_stats stats = kernel->row_stats(row, n, scale);
-    double abs_sum = kernel->row_abs_sum(row, n);
+    mu_row_stats stats = kernel->rows->stats(row, n, scale);
+    double abs_sum = kernel->rows->abs_sum(row, n);
     double tolerance = 2 * (double)(n + 4) * 0x1p-53;
     assert_true(fabs(stats.sum_squares - squares) <= tolerance * squares);
     assert_true(fabs(abs_sum - sum) <= tolerance * sum);
     assert_true(stats.largest == largest);
-    assert_true(kernel->row_squares(row, n, scale) == stats.sum_squares);
+    assert_true(kernel->rows->squares(row, n, scale) == stats.sum_squares);
 
     const mu_kernel *portable = portable_like(kernel);
-    mu_row_stats same = portable->row_stats(row, n, scale);
-    double same_sum = portable->row_abs_sum(row, n);
+    mu_row_stats same = portable->rows->stats(row, n, scale);
+    double same_sum = portable->rows->abs_sum(row, n);
     assert_memory_equal(&stats, &same, sizeof stats);
     assert_memory_equal(&abs_sum, &same_sum, sizeof abs_sum);
     test_guarded_free(row);
@@ -284,11 +284,11 @@ static void test_row_stats_find_what_is_not_finite(void **state)
     const double bad[] = {NAN, -NAN, INFINITY, -INFINITY};
     for (size_t n = 1; n <= 67; n++) {
         void *row = new_row(kernel, n, &rng);
-        assert_true(isfinite(kernel->row_stats(row, n, 1).largest));
+        assert_true(isfinite(kernel->rows->stats(row, n, 1).largest));
         for (size_t i = 0; i < n; i++) {
             double kept = test_element(row, kernel->type, (ptrdiff_t)i);
             test_set_element(row, kernel->type, (ptrdiff_t)i, bad[(n + i) % 4]);
-            assert_true(!isfinite(kernel->row_stats(row, n, 1).largest));
+            assert_true(!isfinite(kernel->rows->stats(row, n, 1).largest));
             test_set_element(row, kernel->type, (ptrdiff_t)i, kept);
         }
         test_guarded_free(row);
@@ -309,10 +309,10 @@ static void test_row_stats_of_extremes(void **state)
             test_set_element(row, kernel->type, (ptrdiff_t)i, values[i]);
         }
         test_set_element(row, kernel->type, (ptrdiff_t)at, -large);
-        mu_row_stats stats = kernel->row_stats(row, 20, 1 / large);
+        mu_row_stats stats = kernel->rows->stats(row, 20, 1 / large);
         assert_true(stats.largest == large && fabs(stats.sum_squares - 1) < 1e-15);
         test_set_element(row, kernel->type, (ptrdiff_t)at, -small);
-        stats = kernel->row_stats(row, 20, single ? 0x1p149 : 0x1p1000);
+        stats = kernel->rows->stats(row, 20, single ? 0x1p149 : 0x1p1000);
         assert_true(stats.largest == small);
         assert_true(stats.sum_squares == (single ? 1 : 0x1p-148));
         test_guarded_free(row);
@@ -341,11 +341,11 @@ static void check_row_changes(const mu_kernel *kernel, size_t n, muonium_dtype h
     memcpy(mixed, original, bytes);
     memcpy(added, original, bytes);
     memset(written, 0xff, bytes); /* NaN: what must not be read */
-    kernel->row_add(added, from, n, beta, true);
-    kernel->row_add(written, from, n, beta, false);
-    kernel->row_scale(scaled, n, alpha);
-    kernel->row_round(rounded, n, half);
-    kernel->row_combine(mixed, alpha, from, beta, n, half);
+    kernel->rows->add(added, from, n, beta, true);
+    kernel->rows->add(written, from, n, beta, false);
+    kernel->rows->scale(scaled, n, alpha);
+    kernel->rows->round(rounded, n, half);
+    kernel->rows->combine(mixed, alpha, from, beta, n, half);
     for (size_t i = 0; i < n; i++) {
         double x = test_element(original, kernel->type, (ptrdiff_t)i);
         double y = test_element(from, kernel->type, (ptrdiff_t)i);

@@ -9,7 +9,7 @@
 #include <math.h>
 
 #include "base/half.h"
-#include "optimizer/elementwise.h"
+#include "vector/elementwise.h"
 
 /* From 0; NULL past the last that can run here. */
 static const mu_elementwise *runnable(size_t index)

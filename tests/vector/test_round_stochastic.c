@@ -8,7 +8,7 @@
 
 #include "base/half.h"
 #include "base/random.h"
-#include "optimizer/elementwise.h"
+#include "vector/elementwise.h"
 
 /* One piece of code serves the kernels of all instruction sets. */
 static void round_stochastic(const float *x, size_t n, muonium_dtype half, uint64_t key,

@@ -22,7 +22,7 @@
 #define KC 256
 #define NAME(f) f##_f32
 #include "matmul/kernels/kernel_template.h"
-const mu_kernel mu_kernel_avx2_f32_6x16 = MU_KERNEL(MU_ISA_AVX2, "avx2_f32_6x16");
+MU_KERNEL(avx2_f32_6x16, MU_ISA_AVX2, mu_rows_avx2_f32)
 
 #include "matmul/kernels/undefine.h"
 
@@ -37,7 +37,7 @@ const mu_kernel mu_kernel_avx2_f32_6x16 = MU_KERNEL(MU_ISA_AVX2, "avx2_f32_6x16"
 #define KC 256
 #define NAME(f) f##_f64
 #include "matmul/kernels/kernel_template.h"
-const mu_kernel mu_kernel_avx2_f64_6x8 = MU_KERNEL(MU_ISA_AVX2, "avx2_f64_6x8");
+MU_KERNEL(avx2_f64_6x8, MU_ISA_AVX2, mu_rows_avx2_f64)
 
 #else
 

@@ -8,7 +8,7 @@
  */
 #if defined(__x86_64__)
 
-#include "matmul/kernels/vector_avx512.h"
+#include "vector/kernels/simd_avx512.h"
 #include "matmul/kernels/kernels.h"
 
 #define PLAIN_RIGHT 768
@@ -33,7 +33,7 @@
 #define KC 256
 #define NAME(f) f##_f32
 #include "matmul/kernels/kernel_template.h"
-const mu_kernel mu_kernel_avx512_f32_8x32 = MU_KERNEL(MU_ISA_AVX512, "avx512_f32_8x32");
+MU_KERNEL(avx512_f32_8x32, MU_ISA_AVX512, mu_rows_avx512_f32)
 
 #include "matmul/kernels/undefine.h"
 
@@ -55,7 +55,7 @@ const mu_kernel mu_kernel_avx512_f32_8x32 = MU_KERNEL(MU_ISA_AVX512, "avx512_f32
 #define KC 256
 #define NAME(f) f##_f64
 #include "matmul/kernels/kernel_template.h"
-const mu_kernel mu_kernel_avx512_f64_8x16 = MU_KERNEL(MU_ISA_AVX512, "avx512_f64_8x16");
+MU_KERNEL(avx512_f64_8x16, MU_ISA_AVX512, mu_rows_avx512_f64)
 
 #else
 

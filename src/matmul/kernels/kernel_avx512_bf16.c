@@ -5,7 +5,7 @@
  */
 #if defined(MU_HAVE_AVX512_BF16) /* the compiler has: see cmake/MuoniumFlags.cmake */
 
-#include "matmul/kernels/vector_avx512_bf16.h"
+#include "matmul/kernels/simd_avx512_bf16.h"
 #include "matmul/kernels/kernels.h"
 
 #define PLAIN_RIGHT 0
@@ -30,7 +30,7 @@
 #define KC 256
 #define NAME(f) f##_bf16
 #include "matmul/kernels/kernel_template.h"
-const mu_kernel mu_kernel_avx512_bf16_8x32 = MU_KERNEL(MU_ISA_AVX512_BF16, "avx512_bf16_8x32");
+MU_KERNEL(avx512_bf16_8x32, MU_ISA_AVX512_BF16, mu_rows_avx512_f32)
 
 #else
 

@@ -1,7 +1,7 @@
 /*
  * kernel_portable.c: the kernels for any CPU.
  */
-#include "matmul/kernels/vector_portable.h"
+#include "vector/kernels/simd_portable.h"
 #include "matmul/kernels/kernels.h"
 
 #define PLAIN_RIGHT 256
@@ -19,7 +19,7 @@
 #define KC 256
 #define NAME(f) f##_f32
 #include "matmul/kernels/kernel_template.h"
-const mu_kernel mu_kernel_portable_f32_4x8 = MU_KERNEL(MU_ISA_PORTABLE, "portable_f32_4x8");
+MU_KERNEL(portable_f32_4x8, MU_ISA_PORTABLE, mu_rows_portable_f32)
 
 #include "matmul/kernels/undefine.h"
 
@@ -34,4 +34,4 @@ const mu_kernel mu_kernel_portable_f32_4x8 = MU_KERNEL(MU_ISA_PORTABLE, "portabl
 #define KC 256
 #define NAME(f) f##_f64
 #include "matmul/kernels/kernel_template.h"
-const mu_kernel mu_kernel_portable_f64_4x4 = MU_KERNEL(MU_ISA_PORTABLE, "portable_f64_4x4");
+MU_KERNEL(portable_f64_4x4, MU_ISA_PORTABLE, mu_rows_portable_f64)

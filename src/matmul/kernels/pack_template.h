@@ -3,6 +3,8 @@
  * converts rows: operands into panels that a tile reads straight ahead. No include guard, on
  * purpose.
  */
+#define STAGE 64 /* steps that are converted at a time */
+
 /* Lanes adjacent in memory: every step is a copy. `width` is a constant. `readable` lanes may
  * be read and `more` steps follow in memory that is written later: where width is not a
  * multiple of VL, vectors spill into the next step, which is written after them. */

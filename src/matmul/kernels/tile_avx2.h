@@ -11,7 +11,7 @@
 #ifndef MU_TILE_AVX2_H
 #define MU_TILE_AVX2_H
 
-#include "matmul/kernels/vector_avx2.h"
+#include "vector/kernels/simd_avx2.h"
 
 /* clang-format off: assembly is read line by line */
 

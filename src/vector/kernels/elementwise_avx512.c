@@ -5,7 +5,7 @@
 
 #define ELEMENTWISE mu_elementwise_avx512
 #define ISA MU_ISA_AVX512
-#include "optimizer/kernels/elementwise_template.h"
+#include "vector/kernels/elementwise_template.h"
 
 #else
 

@@ -1,9 +1,9 @@
 /*
- * vector_portable.h: the vocabulary of kernel_template.h in the compilers' generic
+ * simd_portable.h: the vocabulary of kernel_template.h in the compilers' generic
  * 16-byte vectors, which every 64-bit target has.
  */
-#ifndef MU_VECTOR_PORTABLE_H
-#define MU_VECTOR_PORTABLE_H
+#ifndef MU_SIMD_PORTABLE_H
+#define MU_SIMD_PORTABLE_H
 
 #include <string.h>
 

@@ -1,14 +1,14 @@
 /*
- * vector_avx512_bf16.h: what AVX512-BF16 adds to the vocabulary of vector_avx512.h: products of
+ * simd_avx512_bf16.h: what AVX512-BF16 adds to the vocabulary of simd_avx512.h: products of
  * pairs, and packing them (pack_pairs.h). The first step of a pair is its upper half, because
  * the instruction adds the product of that one first. Subnormal numbers count as zero.
  *
  * Tests on CPUs without it define MU_EMULATE_AVX512 and supply the functions themselves.
  */
-#ifndef MU_VECTOR_AVX512_BF16_H
-#define MU_VECTOR_AVX512_BF16_H
+#ifndef MU_SIMD_AVX512_BF16_H
+#define MU_SIMD_AVX512_BF16_H
 
-#include "matmul/kernels/vector_avx512.h"
+#include "vector/kernels/simd_avx512.h"
 
 #ifndef MU_EMULATE_AVX512
 

@@ -1,8 +1,8 @@
 /*
- * vector_avx2.h: the vocabulary of kernel_template.h for AVX2, FMA and F16C.
+ * simd_avx2.h: the vocabulary of kernel_template.h for AVX2, FMA and F16C.
  */
-#ifndef MU_VECTOR_AVX2_H
-#define MU_VECTOR_AVX2_H
+#ifndef MU_SIMD_AVX2_H
+#define MU_SIMD_AVX2_H
 
 #include <immintrin.h>
 

@@ -1,7 +1,7 @@
 /*
  * elementwise.c: which element-wise kernels exist.
  */
-#include "optimizer/kernels/elementwise_kernels.h"
+#include "vector/kernels/elementwise_kernels.h"
 
 static const mu_elementwise *const kernels[] = {
     &mu_elementwise_portable,

@@ -1,11 +1,11 @@
 /*
- * vector_avx512.h: the vocabulary of kernel_template.h for AVX-512 F, DQ, BW, VL.
+ * simd_avx512.h: the vocabulary of kernel_template.h for AVX-512 F, DQ, BW, VL.
  *
  * Tests on CPUs without AVX-512 compile the kernel against an emulation of these
  * intrinsics; they then define MU_EMULATE_AVX512 and provide the include.
  */
-#ifndef MU_VECTOR_AVX512_H
-#define MU_VECTOR_AVX512_H
+#ifndef MU_SIMD_AVX512_H
+#define MU_SIMD_AVX512_H
 
 #ifndef MU_EMULATE_AVX512
 #include <immintrin.h>

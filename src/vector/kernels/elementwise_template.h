@@ -14,7 +14,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "optimizer/kernels/elementwise_kernels.h"
+#include "vector/kernels/elementwise_kernels.h"
 
 static void direction(const mu_momentum_step *step, const float *restrict g,
                       const float *restrict m, float *restrict d, size_t n)

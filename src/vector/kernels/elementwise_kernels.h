@@ -5,7 +5,7 @@
 #ifndef MU_ELEMENTWISE_KERNELS_H
 #define MU_ELEMENTWISE_KERNELS_H
 
-#include "optimizer/elementwise.h"
+#include "vector/elementwise.h"
 
 extern const mu_elementwise mu_elementwise_portable;
 #if defined(__x86_64__)

@@ -1,15 +1,15 @@
 /*
  * round_stochastic.c: rounding f32 to bf16 or f16 up or down at random.
  *
- * The patterns of a half type, without the sign, count its values in order of size. So a
- * magnitude is a pattern and a fraction of the way to the next; as a fixed-point number
- * with 32 bits of fraction, adding 32 random bits and dropping the fraction goes up with
- * just the probability wanted. Where the exponent grows the count goes on evenly, hence
- * no case for it.
+ * Without the sign, the bit patterns of a half type number its values in order of size. A
+ * magnitude lies between two patterns. It is written as a fixed-point number: the lower
+ * pattern, and 32 bits of fraction of the way to the next. Adding 32 random bits and dropping
+ * the fraction rounds up with the right probability. Patterns are consecutive across
+ * exponents, so there is no special case for those.
  */
 #include "base/half.h"
 #include "base/random.h"
-#include "optimizer/kernels/elementwise_kernels.h"
+#include "vector/kernels/elementwise_kernels.h"
 
 /* A magnitude, given as the f32 pattern without its sign, as described above. */
 static uint64_t in_steps_of_bf16(uint32_t magnitude)

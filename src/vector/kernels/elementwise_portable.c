@@ -3,4 +3,4 @@
  */
 #define ELEMENTWISE mu_elementwise_portable
 #define ISA MU_ISA_PORTABLE
-#include "optimizer/kernels/elementwise_template.h"
+#include "vector/kernels/elementwise_template.h"

@@ -1,0 +1,37 @@
+/*
+ * rows_avx2.c: the row operations for x86-64 with AVX2, FMA and F16C.
+ */
+#if defined(__x86_64__)
+
+#include "vector/kernels/simd_avx2.h"
+
+#define T float
+#define T_DTYPE MUONIUM_F32
+#define T_BITS 32
+#define VEC(op) vf_##op
+#define VL 8
+#define NAME(f) f##_rows_f32
+#include "vector/kernels/rows_template.h"
+const mu_rows mu_rows_avx2_f32 = MU_ROWS(MU_ISA_AVX2);
+
+#undef T
+#undef T_DTYPE
+#undef T_BITS
+#undef VEC
+#undef VL
+#undef NAME
+
+#define T double
+#define T_DTYPE MUONIUM_F64
+#define T_BITS 64
+#define VEC(op) vd_##op
+#define VL 4
+#define NAME(f) f##_rows_f64
+#include "vector/kernels/rows_template.h"
+const mu_rows mu_rows_avx2_f64 = MU_ROWS(MU_ISA_AVX2);
+
+#else
+
+typedef int mu_no_kernel_here; /* a translation unit must not be empty */
+
+#endif

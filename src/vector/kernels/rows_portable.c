@@ -1,0 +1,29 @@
+/*
+ * rows_portable.c: the row operations for any CPU.
+ */
+#include "vector/kernels/simd_portable.h"
+
+#define T float
+#define T_DTYPE MUONIUM_F32
+#define T_BITS 32
+#define VEC(op) vf_##op
+#define VL 4
+#define NAME(f) f##_rows_f32
+#include "vector/kernels/rows_template.h"
+const mu_rows mu_rows_portable_f32 = MU_ROWS(MU_ISA_PORTABLE);
+
+#undef T
+#undef T_DTYPE
+#undef T_BITS
+#undef VEC
+#undef VL
+#undef NAME
+
+#define T double
+#define T_DTYPE MUONIUM_F64
+#define T_BITS 64
+#define VEC(op) vd_##op
+#define VL 2
+#define NAME(f) f##_rows_f64
+#include "vector/kernels/rows_template.h"
+const mu_rows mu_rows_portable_f64 = MU_ROWS(MU_ISA_PORTABLE);
