@@ -23,7 +23,7 @@ size_t mu_across_bytes(size_t m, size_t columns, size_t block, muonium_dtype pre
 }
 
 /* The lower triangle of R, row by row, to or from memory. */
-static void pack(const mu_run *run, char *to)
+static void pack_triangle(const mu_run *run, char *to)
 {
     size_t width = muonium_dtype_size(run->plan->kernel->type);
     for (size_t i = 0; i < run->plan->m; i++) {
@@ -33,7 +33,7 @@ static void pack(const mu_run *run, char *to)
     }
 }
 
-static void unpack(const mu_run *run, const char *from)
+static void unpack_triangle(const mu_run *run, const char *from)
 {
     const muonium_plan *plan = run->plan;
     size_t width = muonium_dtype_size(plan->kernel->type);
@@ -104,10 +104,10 @@ static void gram_across(mu_run *run)
         ptrdiff_t skip = (ptrdiff_t)col * x.col_stride * (ptrdiff_t)muonium_dtype_size(x.dtype);
         x.data = (const char *)x.data + skip;
         mu_gram(&run->with, plan->m, cols, &x, run->square[0], plan->ldr);
-        pack(run, memory + blocks * part);
+        pack_triangle(run, memory + blocks * part);
     }
     mu_combine(across, MU_ACROSS_SUM, type, memory, blocks, triangle(plan->m), memory);
-    unpack(run, memory);
+    unpack_triangle(run, memory);
 }
 
 void mu_gram_of_x(mu_run *run)
