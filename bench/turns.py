@@ -39,6 +39,12 @@ class PlanInfo(ctypes.Structure):
                 ("flops", ctypes.c_double), ("workspace", ctypes.c_size_t)]
 
 
+class SizedPlanInfo(ctypes.Structure):
+    """The same from version 0.2 on, where it starts with its size."""
+
+    _fields_ = [("struct_size", ctypes.c_size_t), *PlanInfo._fields_]
+
+
 def memory(size):
     """Bytes of our own, in huge pages where the system grants them; its address is aligned."""
     block = mmap.mmap(-1, max(size, 1))
@@ -70,6 +76,8 @@ class Contestant:
         if cpu:
             os.environ["MUONIUM_CPU"] = cpu
         self.name, self.library = name, ctypes.CDLL(copy)
+        self.sized = hasattr(self.library, "muonium_plan_execute_sized")  # from 0.2 on
+        self.execute = getattr(self.library, "muonium_plan_execute" + "_sized" * self.sized)
         self.precision = DTYPES.index(precision)
         self.library.muonium_last_error.restype = ctypes.c_char_p
         if threads:
@@ -83,13 +91,19 @@ class Contestant:
 
     def prepare(self, shape, values):
         """A plan, matrices and workspace, for run() to use again and again."""
-        shape, options, info = Shape(*shape), PlanOptions(), PlanInfo()
+        shape, options = Shape(*shape), PlanOptions()
         self.plan, call = ctypes.c_void_p(), self.library
         call.muonium_plan_options_init_sized(ctypes.byref(options),
                                              ctypes.c_size_t(ctypes.sizeof(options)))
         options.precision = self.precision
         self.check(call.muonium_plan_create(shape, ctypes.byref(options), ctypes.byref(self.plan)))
-        self.check(call.muonium_plan_describe(self.plan, ctypes.byref(info)))
+        if self.sized:
+            info = SizedPlanInfo()
+            self.check(call.muonium_plan_describe_sized(self.plan, ctypes.byref(info),
+                                                        ctypes.c_size_t(ctypes.sizeof(info))))
+        else:
+            info = PlanInfo()
+            self.check(call.muonium_plan_describe(self.plan, ctypes.byref(info)))
         data = stored(values, self.dtype)
         self.blocks = [memory(size) for size in (len(data), len(data), info.workspace)]
         self.blocks[0][0][:] = data
@@ -100,9 +114,9 @@ class Contestant:
 
     def run(self):
         begin = time.perf_counter()
-        status = self.library.muonium_plan_execute(
+        status = self.execute(
             self.plan, ctypes.byref(self.views[0]), ctypes.byref(self.views[1]),
-            ctypes.c_void_p(self.blocks[2][1]), None)
+            ctypes.c_void_p(self.blocks[2][1]), None, ctypes.c_size_t(0))
         self.times.append(time.perf_counter() - begin)
         self.check(status)
 

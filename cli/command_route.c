@@ -291,9 +291,10 @@ const command command_route = {
         "By default (routing muonium) embeddings, heads, norms, biases, routers and gains go to "
         "AdamW by name. Words of a name: *embed*, *emb, *norm, *norms, *normalization, ln, bias, "
         "biases, router, smear, gain, gains, logits and vocab. Parts of a name: wte, wpe, head, "
-        "lm_head, ln_* and a_log. Parts outside of numbered blocks: *_head, classifier, "
-        "output_projection and qa_outputs. Modules: shared and decoder. Modules outside of "
-        "numbered blocks: output, score, proj_out and fc. And gate, if it has fewer rows than "
+        "lm_head, ln_* and a_log. Parts outside of numbered blocks: *_head, head_dist, "
+        "classifier, output_projection and qa_outputs. Modules: shared and decoder. Modules "
+        "outside "
+        "of numbered blocks: output, score, proj_out and fc. And gate, if it has fewer rows than "
         "columns.",
     .example = "muonium route model.safetensors --recipe keller\n"
                "muonium route model.safetensors --pattern my_codebook --split\n"

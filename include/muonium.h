@@ -55,8 +55,15 @@
  *   there.
  * - Floating-point environment. Calls compute with round-to-nearest and
  *   denormals whatever the caller has set, and restore what they found.
- * - Option structs start with their own size, set by their _init function, so
- *   that a program compiled against an older header keeps working.
+ * - Structs grow at their end from version to version, and a program compiled against
+ *   an older header keeps working: nothing beyond its struct is read or written. The
+ *   functions whose names end in _sized take the size of the caller's struct, and the
+ *   inline function of the same name without the ending passes it. Structs of options
+ *   are filled by their _init function first, and start with their size. Structs that
+ *   the library fills start with the number of bytes that it filled; a field beyond
+ *   it is 0. In a muonium_tensor or muonium_qk, a field that is left 0 means the
+ *   usual. The other structs never change: muonium_shape, muonium_view,
+ *   muonium_allocator, muonium_source and muonium_buffer.
  */
 #ifndef MUONIUM_H
 #define MUONIUM_H
@@ -142,6 +149,7 @@ MUONIUM_API int muonium_threads(void);
 /* ------------------------------------------------------------- processor -- */
 
 typedef struct muonium_cpu_info {
+    size_t struct_size;      /* bytes that the library filled */
     const char *isa;         /* in use: "portable", "avx2", "avx512" or "avx512_bf16" */
     const char *kernel;      /* name of the f32 kernel in use */
     const char *reason;      /* why: "best that this CPU has", "MUONIUM_CPU=avx2", ... */
@@ -159,7 +167,11 @@ typedef struct muonium_cpu_info {
  * asks for that precision, shows them to be faster than f32. An unknown value,
  * or one that the CPU lacks, is an error here and in every call that computes.
  * Decided once per process. */
-MUONIUM_API muonium_status muonium_cpu(muonium_cpu_info *info);
+MUONIUM_API muonium_status muonium_cpu_sized(muonium_cpu_info *info, size_t size);
+static inline muonium_status muonium_cpu(muonium_cpu_info *info)
+{
+    return muonium_cpu_sized(info, sizeof *info);
+}
 
 /* ---------------------------------------------------------- coefficients -- */
 
@@ -364,6 +376,7 @@ typedef enum muonium_outcome {
 
 /* A statement about one result that needs no reference to check. */
 typedef struct muonium_certificate {
+    size_t struct_size; /* bytes that the library filled */
     muonium_outcome outcome;
     int rescued;      /* how often singular values were rescaled, and the iteration repeated */
     double divisor;   /* what the matrix was divided by (aol: the largest of the rows' divisors) */
@@ -394,6 +407,7 @@ typedef struct muonium_certificate {
 typedef struct muonium_plan muonium_plan;
 
 typedef struct muonium_plan_info {
+    size_t struct_size;                 /* bytes that the library filled */
     muonium_form form;                  /* as chosen */
     int steps;                          /* T */
     int restarts;                       /* Gram form: how many */
@@ -412,7 +426,15 @@ MUONIUM_API muonium_status muonium_plan_create(muonium_shape shape,
                                                const muonium_plan_options *options,
                                                muonium_plan **plan);
 MUONIUM_API void muonium_plan_destroy(muonium_plan *plan); /* NULL is allowed */
-MUONIUM_API muonium_status muonium_plan_describe(const muonium_plan *plan, muonium_plan_info *info);
+
+/* Describe a plan. */
+MUONIUM_API muonium_status muonium_plan_describe_sized(const muonium_plan *plan,
+                                                       muonium_plan_info *info, size_t size);
+static inline muonium_status muonium_plan_describe(const muonium_plan *plan,
+                                                   muonium_plan_info *info)
+{
+    return muonium_plan_describe_sized(plan, info, sizeof *info);
+}
 
 /* Orthogonalise a batch: `out` gets every matrix of `in`, its singular values brought close
  * to 1, as close as the options say: the polar factor with 8 steps, near it by default.
@@ -421,16 +443,30 @@ MUONIUM_API muonium_status muonium_plan_describe(const muonium_plan *plan, muoni
  * of `out` must not overlap each other. `workspace` is memory of at least
  * muonium_plan_info.workspace bytes aligned to 64, used by this call alone, and
  * then the call allocates nothing; with NULL the call allocates and frees it.
- * `certificates` is NULL or gets one entry per matrix. */
-MUONIUM_API muonium_status muonium_plan_execute(const muonium_plan *plan, const muonium_view *in,
-                                                const muonium_view *out, void *workspace,
-                                                muonium_certificate *certificates);
+ * `certificates` is NULL or gets one entry per matrix, `size` bytes after the one before. */
+MUONIUM_API muonium_status muonium_plan_execute_sized(const muonium_plan *plan,
+                                                      const muonium_view *in,
+                                                      const muonium_view *out, void *workspace,
+                                                      muonium_certificate *certificates,
+                                                      size_t size);
+static inline muonium_status muonium_plan_execute(const muonium_plan *plan, const muonium_view *in,
+                                                  const muonium_view *out, void *workspace,
+                                                  muonium_certificate *certificates)
+{
+    return muonium_plan_execute_sized(plan, in, out, workspace, certificates, sizeof *certificates);
+}
 
 /* Plan, execute, destroy. */
-MUONIUM_API muonium_status muonium_orthogonalize(muonium_shape shape,
-                                                 const muonium_plan_options *options,
-                                                 const muonium_view *in, const muonium_view *out,
-                                                 muonium_certificate *certificates);
+MUONIUM_API muonium_status muonium_orthogonalize_sized(
+    muonium_shape shape, const muonium_plan_options *options, const muonium_view *in,
+    const muonium_view *out, muonium_certificate *certificates, size_t size);
+static inline muonium_status muonium_orthogonalize(muonium_shape shape,
+                                                   const muonium_plan_options *options,
+                                                   const muonium_view *in, const muonium_view *out,
+                                                   muonium_certificate *certificates)
+{
+    return muonium_orthogonalize_sized(shape, options, in, out, certificates, sizeof *certificates);
+}
 
 /* ------------------------------------------------------------- optimizer -- */
 
@@ -698,15 +734,22 @@ MUONIUM_API muonium_status muonium_add_group(muonium_optimizer *optimizer,
  * parameter's, or a name that is taken, is an error. A parameter without elements goes to
  * AdamW before all else ("empty"); its data may be NULL, and steps change nothing of it.
  * Parameters are numbered from 0 in the order in which they are added. */
-MUONIUM_API muonium_status muonium_add(muonium_optimizer *optimizer, const muonium_tensor *tensor,
-                                       muonium_group *group);
+MUONIUM_API muonium_status muonium_add_sized(muonium_optimizer *optimizer,
+                                             const muonium_tensor *tensor, size_t size,
+                                             muonium_group *group);
+static inline muonium_status muonium_add(muonium_optimizer *optimizer, const muonium_tensor *tensor,
+                                         muonium_group *group)
+{
+    return muonium_add_sized(optimizer, tensor, sizeof *tensor, group);
+}
 
 /* Several matrices in one tensor, by the usual names of such tensors. */
 typedef struct muonium_fusion {
-    const char *kind; /* "QKV", "QKV by heads", "K and V" or "gate and up"; NULL: none */
-    size_t count;     /* how many matrices; 0: name and shape do not tell */
-    size_t rows[3];   /* the outputs of each, as for row_splits */
-    bool columns;     /* the tensor is (in, out), as the Conv1D of Hugging Face has it: the split
+    size_t struct_size; /* bytes that the library filled */
+    const char *kind;   /* "QKV", "QKV by heads", "K and V" or "gate and up"; NULL: none */
+    size_t count;       /* how many matrices; 0: name and shape do not tell */
+    size_t rows[3];     /* the outputs of each, as for row_splits */
+    bool columns;       /* the tensor is (in, out), as the Conv1D of Hugging Face has it: the split
                          takes MUONIUM_LAYOUT_FAN with out_axes 2 and in_axes 1 */
 } muonium_fusion;
 
@@ -714,7 +757,12 @@ typedef struct muonium_fusion {
  * in_proj_weight; query_key_value, linear_qkv; kv_proj, to_kv; gate_up_proj, w13, ... Of QKV
  * the queries are taken to be as many as the inputs. Matrices that are interleaved by heads
  * take `heads` of the tensor, three times the number of attention heads. */
-MUONIUM_API muonium_status muonium_fused(const muonium_tensor *tensor, muonium_fusion *fusion);
+MUONIUM_API muonium_status muonium_fused_sized(const muonium_tensor *tensor, size_t tensor_size,
+                                               muonium_fusion *fusion, size_t size);
+static inline muonium_status muonium_fused(const muonium_tensor *tensor, muonium_fusion *fusion)
+{
+    return muonium_fused_sized(tensor, sizeof *tensor, fusion, sizeof *fusion);
+}
 
 /* Call `line` with each warning about the routes of the parameters so far, and with `context`:
  * matrices under Muon that look like a vocabulary, parameters without names under a rule
@@ -805,14 +853,21 @@ typedef struct muonium_qk {
 } muonium_qk;
 
 /* Scale the heads that need it; *clipped, if not NULL, gets how many did. */
-MUONIUM_API muonium_status muonium_qk_clip(muonium_optimizer *optimizer, const muonium_qk *heads,
-                                           size_t *clipped);
+MUONIUM_API muonium_status muonium_qk_clip_sized(muonium_optimizer *optimizer,
+                                                 const muonium_qk *heads, size_t size,
+                                                 size_t *clipped);
+static inline muonium_status muonium_qk_clip(muonium_optimizer *optimizer, const muonium_qk *heads,
+                                             size_t *clipped)
+{
+    return muonium_qk_clip_sized(optimizer, heads, sizeof *heads, clipped);
+}
 
 /* ---- report ---- */
 
 /* What a parameter gets, before or after any step. Strings live as long as the
  * parameter. */
 typedef struct muonium_parameter_report {
+    size_t struct_size; /* bytes that the library filled */
     const char *name;
     bool muon;
     const char *reason; /* as "ok", "insufficient_dims", "name_pattern:*norm*" */
@@ -830,37 +885,60 @@ typedef struct muonium_parameter_report {
 } muonium_parameter_report;
 
 /* Report on the parameter of that number. */
-MUONIUM_API muonium_status muonium_report(const muonium_optimizer *optimizer, size_t parameter,
-                                          muonium_parameter_report *report);
+MUONIUM_API muonium_status muonium_report_sized(const muonium_optimizer *optimizer,
+                                                size_t parameter, muonium_parameter_report *report,
+                                                size_t size);
+static inline muonium_status muonium_report(const muonium_optimizer *optimizer, size_t parameter,
+                                            muonium_parameter_report *report)
+{
+    return muonium_report_sized(optimizer, parameter, report, sizeof *report);
+}
 
 typedef struct muonium_counters {
-    uint64_t steps;    /* calls that succeeded */
-    uint64_t matrices; /* orthogonalised */
-    uint64_t skipped;  /* parameters without gradient, or non-finite under skip; matrices
+    size_t struct_size; /* bytes that the library filled */
+    uint64_t steps;     /* calls that succeeded */
+    uint64_t matrices;  /* orthogonalised */
+    uint64_t skipped;   /* parameters without gradient, or non-finite under skip; matrices
                           that could not be orthogonalised */
-    uint64_t rescued;  /* as in certificates, summed */
-    uint64_t zero;     /* matrices that were zero */
-    size_t muon, adam; /* parameters */
+    uint64_t rescued;   /* as in certificates, summed */
+    uint64_t zero;      /* matrices that were zero */
+    size_t muon, adam;  /* parameters */
     size_t state_bytes;
     size_t scratch_bytes; /* 0 before the first step */
     double flops;         /* of all orthogonalisations of a step */
 } muonium_counters;
 
 /* Count what the optimizer holds and what its steps have done. */
-MUONIUM_API muonium_status muonium_count(const muonium_optimizer *optimizer,
-                                         muonium_counters *counters);
+MUONIUM_API muonium_status muonium_count_sized(const muonium_optimizer *optimizer,
+                                               muonium_counters *counters, size_t size);
+static inline muonium_status muonium_count(const muonium_optimizer *optimizer,
+                                           muonium_counters *counters)
+{
+    return muonium_count_sized(optimizer, counters, sizeof *counters);
+}
 
 /* The certificates of a Muon parameter's matrices in its last step: up to `capacity` of
- * them; *count gets how many there are, 0 for AdamW or before the first step. */
-MUONIUM_API muonium_status muonium_certificates(const muonium_optimizer *optimizer,
-                                                size_t parameter, muonium_certificate *certificates,
-                                                size_t capacity, size_t *count);
+ * them, each `size` bytes after the one before; *count gets how many there are, 0 for AdamW
+ * or before the first step. */
+MUONIUM_API muonium_status muonium_certificates_sized(const muonium_optimizer *optimizer,
+                                                      size_t parameter,
+                                                      muonium_certificate *certificates,
+                                                      size_t size, size_t capacity, size_t *count);
+static inline muonium_status muonium_certificates(const muonium_optimizer *optimizer,
+                                                  size_t parameter,
+                                                  muonium_certificate *certificates,
+                                                  size_t capacity, size_t *count)
+{
+    return muonium_certificates_sized(optimizer, parameter, certificates, sizeof *certificates,
+                                      capacity, count);
+}
 
 /* ---- state in memory ---- */
 
 /* What the optimizer remembers of a parameter, dense and row-major in the order of the
  * parameter's elements; NULL where there is none. */
 typedef struct muonium_state {
+    size_t struct_size;           /* bytes that the library filled */
     uint64_t steps;               /* taken by this parameter */
     size_t elements;              /* of the parameter */
     void *momentum;               /* Muon */
@@ -874,16 +952,27 @@ typedef struct muonium_state {
 
 /* Where it lies: to be read, or written, between steps, until the optimizer is
  * destroyed. */
-MUONIUM_API muonium_status muonium_state_of(const muonium_optimizer *optimizer, size_t parameter,
-                                            muonium_state *state);
+MUONIUM_API muonium_status muonium_state_of_sized(const muonium_optimizer *optimizer,
+                                                  size_t parameter, muonium_state *state,
+                                                  size_t size);
+static inline muonium_status muonium_state_of(const muonium_optimizer *optimizer, size_t parameter,
+                                              muonium_state *state)
+{
+    return muonium_state_of_sized(optimizer, parameter, state, sizeof *state);
+}
 
 /* Set it from copies elsewhere. An array left NULL starts again: zero, or a master copy
  * taken from the parameter by the next step. An array that the parameter has no place
  * for, or another size or type, is an error. So is a state that muonium_load would refuse:
  * more than 2^53 steps, NaN or infinity unless the parameter's policy is to propagate them
  * (MUONIUM_NON_FINITE; an infinite exp_avg_sq is allowed), a negative mean of squares. */
-MUONIUM_API muonium_status muonium_set_state(muonium_optimizer *optimizer, size_t parameter,
-                                             const muonium_state *state);
+MUONIUM_API muonium_status muonium_set_state_sized(muonium_optimizer *optimizer, size_t parameter,
+                                                   const muonium_state *state, size_t size);
+static inline muonium_status muonium_set_state(muonium_optimizer *optimizer, size_t parameter,
+                                               const muonium_state *state)
+{
+    return muonium_set_state_sized(optimizer, parameter, state, sizeof *state);
+}
 
 /* ------------------------------------------------------ safetensors files -- */
 
@@ -1098,6 +1187,7 @@ static inline void muonium_load_options_init(muonium_load_options *options)
 }
 
 typedef struct muonium_load_report {
+    size_t struct_size;        /* bytes that the library filled */
     size_t matched;            /* parameters whose state was loaded */
     size_t missing;            /* tensors that the file should have and has not */
     size_t left_over;          /* tensors of the file that no parameter took */
@@ -1108,10 +1198,17 @@ typedef struct muonium_load_report {
 
 /* Load from an open file with options (NULL: the defaults). *report, if not NULL, is
  * filled on success. */
-MUONIUM_API muonium_status muonium_load_reader(muonium_optimizer *optimizer,
-                                               const muonium_reader *reader,
-                                               const muonium_load_options *options,
-                                               muonium_load_report *report);
+MUONIUM_API muonium_status muonium_load_reader_sized(muonium_optimizer *optimizer,
+                                                     const muonium_reader *reader,
+                                                     const muonium_load_options *options,
+                                                     muonium_load_report *report, size_t size);
+static inline muonium_status muonium_load_reader(muonium_optimizer *optimizer,
+                                                 const muonium_reader *reader,
+                                                 const muonium_load_options *options,
+                                                 muonium_load_report *report)
+{
+    return muonium_load_reader_sized(optimizer, reader, options, report, sizeof *report);
+}
 
 /* State without names, as other implementations keep it: a list in the order of the
  * parameters, of one buffer for each Muon parameter (its momentum) and of two for each
@@ -1154,6 +1251,7 @@ muonium_load_positional_reader(muonium_optimizer *optimizer, const muonium_reade
                                const muonium_positional_options *options);
 
 typedef struct muonium_checkpoint_info {
+    size_t struct_size;  /* bytes that the library filled */
     unsigned format;     /* version of the format */
     const char *version; /* of the library that saved it; lives as long as the reader */
     uint64_t steps;      /* taken by the optimizer */
@@ -1168,8 +1266,13 @@ MUONIUM_API bool muonium_is_checkpoint(const muonium_reader *reader);
 
 /* Read all of a checkpoint and verify its checksums; *info, if not NULL, is filled on
  * success. */
-MUONIUM_API muonium_status muonium_verify(const muonium_reader *reader,
-                                          muonium_checkpoint_info *info);
+MUONIUM_API muonium_status muonium_verify_sized(const muonium_reader *reader,
+                                                muonium_checkpoint_info *info, size_t size);
+static inline muonium_status muonium_verify(const muonium_reader *reader,
+                                            muonium_checkpoint_info *info)
+{
+    return muonium_verify_sized(reader, info, sizeof *info);
+}
 
 #ifdef __cplusplus
 }

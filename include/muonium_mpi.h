@@ -127,7 +127,12 @@ MUONIUM_API muonium_status muonium_mpi_report(const muonium_mpi *distributed, mu
 
 /* Collective. Counters of all ranks together; state_bytes and flops are those of all, scratch
  * bytes those of the rank that has the most. */
-MUONIUM_API muonium_status muonium_mpi_count(muonium_mpi *distributed, muonium_counters *counters);
+MUONIUM_API muonium_status muonium_mpi_count_sized(muonium_mpi *distributed,
+                                                   muonium_counters *counters, size_t size);
+static inline muonium_status muonium_mpi_count(muonium_mpi *distributed, muonium_counters *counters)
+{
+    return muonium_mpi_count_sized(distributed, counters, sizeof *counters);
+}
 
 /* Collective. Save the state to the same file, byte for byte, that one process would write;
  * rank 0 does, streaming from the owners. The path holds the old file or the new one, whole,
@@ -158,10 +163,18 @@ MUONIUM_API muonium_status muonium_mpi_columns_create(MPI_Comm comm, size_t rows
 
 /* Collective. `in` and `out` are this rank's columns; they may be the same. Values of f64 are
  * rounded to f32. The certificate, if not NULL, is that of the whole matrix. */
-MUONIUM_API muonium_status muonium_mpi_columns_execute(muonium_mpi_columns *columns,
-                                                       const muonium_view *in,
-                                                       const muonium_view *out,
-                                                       muonium_certificate *certificate);
+MUONIUM_API muonium_status muonium_mpi_columns_execute_sized(muonium_mpi_columns *columns,
+                                                             const muonium_view *in,
+                                                             const muonium_view *out,
+                                                             muonium_certificate *certificate,
+                                                             size_t size);
+static inline muonium_status muonium_mpi_columns_execute(muonium_mpi_columns *columns,
+                                                         const muonium_view *in,
+                                                         const muonium_view *out,
+                                                         muonium_certificate *certificate)
+{
+    return muonium_mpi_columns_execute_sized(columns, in, out, certificate, sizeof *certificate);
+}
 
 /* Collective, but after MUONIUM_PEER local. NULL is allowed. */
 MUONIUM_API void muonium_mpi_columns_destroy(muonium_mpi_columns *columns);

@@ -52,6 +52,7 @@ MUONIUM_API muonium_status muonium_mpi_plan_create(const muonium_optimizer *desc
 MUONIUM_API void muonium_mpi_plan_destroy(muonium_mpi_plan *plan); /* NULL is allowed */
 
 typedef struct muonium_mpi_plan_info {
+    size_t struct_size; /* bytes that the library filled */
     int ranks;
     size_t pieces;
     size_t split;       /* matrices cut by columns */
@@ -63,11 +64,18 @@ typedef struct muonium_mpi_plan_info {
     uint64_t hash;      /* of all of it: equal plans have equal hashes */
 } muonium_mpi_plan_info;
 
-MUONIUM_API muonium_status muonium_mpi_plan_describe(const muonium_mpi_plan *plan,
-                                                     muonium_mpi_plan_info *info);
+MUONIUM_API muonium_status muonium_mpi_plan_describe_sized(const muonium_mpi_plan *plan,
+                                                           muonium_mpi_plan_info *info,
+                                                           size_t size);
+static inline muonium_status muonium_mpi_plan_describe(const muonium_mpi_plan *plan,
+                                                       muonium_mpi_plan_info *info)
+{
+    return muonium_mpi_plan_describe_sized(plan, info, sizeof *info);
+}
 
 /* What one rank has to do and to keep. */
 typedef struct muonium_mpi_share {
+    size_t struct_size; /* bytes that the library filled */
     size_t pieces;
     uint64_t elements;
     uint64_t state_bytes;
@@ -77,12 +85,18 @@ typedef struct muonium_mpi_share {
     uint64_t update_bytes;   /* that it receives, in the parameters' types */
 } muonium_mpi_share;
 
-MUONIUM_API muonium_status muonium_mpi_plan_share(const muonium_mpi_plan *plan, int rank,
-                                                  muonium_mpi_share *share);
+MUONIUM_API muonium_status muonium_mpi_plan_share_sized(const muonium_mpi_plan *plan, int rank,
+                                                        muonium_mpi_share *share, size_t size);
+static inline muonium_status muonium_mpi_plan_share(const muonium_mpi_plan *plan, int rank,
+                                                    muonium_mpi_share *share)
+{
+    return muonium_mpi_plan_share_sized(plan, rank, share, sizeof *share);
+}
 
 /* One piece: elements first + i * stride + j of its parameter in row-major order, for i
  * below `runs` and j below `run`; runs is 1 but for pieces of columns. */
 typedef struct muonium_mpi_piece {
+    size_t struct_size; /* bytes that the library filled */
     size_t parameter;
     bool muon;
     int owner;
@@ -90,8 +104,13 @@ typedef struct muonium_mpi_piece {
     double seconds;
 } muonium_mpi_piece;
 
-MUONIUM_API muonium_status muonium_mpi_plan_piece(const muonium_mpi_plan *plan, size_t index,
-                                                  muonium_mpi_piece *piece);
+MUONIUM_API muonium_status muonium_mpi_plan_piece_sized(const muonium_mpi_plan *plan, size_t index,
+                                                        muonium_mpi_piece *piece, size_t size);
+static inline muonium_status muonium_mpi_plan_piece(const muonium_mpi_plan *plan, size_t index,
+                                                    muonium_mpi_piece *piece)
+{
+    return muonium_mpi_plan_piece_sized(plan, index, piece, sizeof *piece);
+}
 
 #ifdef __cplusplus
 }

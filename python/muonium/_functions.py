@@ -185,7 +185,8 @@ def orthogonalize(x: Any, *, steps: int = 5, coefficients: Coefficients = None,
     certificates = (_library.Certificate * sizes[0])()
     if 0 not in sizes:
         views = [View(a.address, a.dtype, *strides) for a, _, strides in (source, place)]
-        library.muonium_orthogonalize(Shape(*sizes), options, *views, certificates)
+        library.muonium_orthogonalize_sized(Shape(*sizes), options, *views, certificates,
+                                            ctypes.sizeof(_library.Certificate))
     if out is not None and target is not out:
         out[...] = target
     result = target if out is None else out
@@ -254,10 +255,10 @@ def recipes() -> List[str]:
 def info() -> Dict[str, Any]:
     """Version and path of the library, its threads, and the kernels that it chose and why."""
     cpu = _library.CpuInfo()
-    library.muonium_cpu(cpu)
+    library.muonium_cpu_sized(cpu, ctypes.sizeof(cpu))
     return {"version": library.muonium_version().decode(), "library": _library.library_path,
             "threads": library.muonium_threads(),
-            **{name: getattr(cpu, name).decode() for name, *_ in cpu._fields_}}
+            **{name: getattr(cpu, name).decode() for name, *_ in cpu._fields_[1:]}}
 
 
 def set_threads(threads: int) -> None:

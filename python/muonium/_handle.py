@@ -68,7 +68,7 @@ class Handle:
                         grad_strides=_steps(grad_strides))
         tensor.shape[:len(data.shape)] = data.shape
         tensor_options(tensor, given)
-        library.muonium_add(self._pointer, tensor, group)
+        library.muonium_add_sized(self._pointer, tensor, ctypes.sizeof(tensor), group)
         self._length += 1
         return self._length - 1
 
@@ -87,7 +87,7 @@ class Handle:
 
     def report(self, parameter: int) -> Report:
         found = _library.ParameterReport()
-        library.muonium_report(self._pointer, parameter, found)
+        library.muonium_report_sized(self._pointer, parameter, found, ctypes.sizeof(found))
         return Report(found.name.decode(), "muon" if found.muon else "adam", found.reason.decode(),
                       found.matrices, found.rows, found.cols, FORMS[found.form], found.restarts,
                       found.direct_set.decode() if found.direct_set else None, found.flops, found.state_bytes, found.step_rms, found.lr, found.steps)
@@ -97,16 +97,16 @@ class Handle:
 
     def counters(self) -> Dict[str, Any]:
         found = _library.Counters()
-        library.muonium_count(self._pointer, found)
-        return {name: getattr(found, name) for name, *_ in found._fields_}
+        library.muonium_count_sized(self._pointer, found, ctypes.sizeof(found))
+        return {name: getattr(found, name) for name, *_ in found._fields_[1:]}
 
     def state(self, parameter: int) -> _library.State:
         found = _library.State()
-        library.muonium_state_of(self._pointer, parameter, found)
+        library.muonium_state_of_sized(self._pointer, parameter, found, ctypes.sizeof(found))
         return found
 
     def set_state(self, parameter: int, state: _library.State) -> None:
-        library.muonium_set_state(self._pointer, parameter, state)
+        library.muonium_set_state_sized(self._pointer, parameter, state, ctypes.sizeof(state))
 
     def save(self, path: Any) -> None:
         library.muonium_save(self._pointer, c_text("the path", os.fsencode(path)))
@@ -136,7 +136,7 @@ class Handle:
         reader = ctypes.c_void_p()
         library.muonium_reader_open_memory(saved, len(saved), reader)
         try:
-            library.muonium_load_reader(self._pointer, reader, None, None)
+            library.muonium_load_reader_sized(self._pointer, reader, None, None, 0)
         finally:
             library.muonium_reader_close(reader)
 

@@ -75,7 +75,8 @@ _table = POINTER(c_double * 3)
 
 
 class CpuInfo(Structure):
-    _fields_ = [(name, c_char_p) for name in ("isa", "kernel", "reason", "features",
+    _fields_ = [("struct_size", c_size_t)]
+    _fields_ += [(name, c_char_p) for name in ("isa", "kernel", "reason", "features",
                                              "bf16_kernel", "bf16_reason")]
 
 
@@ -99,7 +100,7 @@ class PlanOptions(Structure):
 
 
 class Certificate(Structure):
-    _fields_ = [("outcome", c_int), ("rescued", c_int), ("divisor", c_double),
+    _fields_ = [("struct_size", c_size_t), ("outcome", c_int), ("rescued", c_int), ("divisor", c_double),
                 ("deviation", c_double), ("bound", c_double), ("orthogonality_error", c_double),
                 ("sigma_min", c_double), ("sigma_max", c_double)]
 
@@ -137,23 +138,30 @@ class Tensor(Structure):
 
 
 class ParameterReport(Structure):
-    _fields_ = [("name", c_char_p), ("muon", c_bool), ("reason", c_char_p),
+    _fields_ = [("struct_size", c_size_t), ("name", c_char_p), ("muon", c_bool), ("reason", c_char_p),
                 ("matrices", c_size_t), ("rows", c_size_t), ("cols", c_size_t), ("form", c_int),
                 ("restarts", c_int), ("direct_set", c_char_p), ("flops", c_double),
                 ("state_bytes", c_size_t), ("step_rms", c_double), ("lr", c_double), ("steps", ctypes.c_uint64)]
 
 
 class Counters(Structure):
-    _fields_ = [(name, ctypes.c_uint64)
+    _fields_ = [("struct_size", c_size_t)]
+    _fields_ += [(name, ctypes.c_uint64)
                 for name in ("steps", "matrices", "skipped", "rescued", "zero")]
     _fields_ += [(name, c_size_t) for name in ("muon", "adam", "state_bytes", "scratch_bytes")]
     _fields_ += [("flops", c_double)]
 
 
 class State(Structure):
-    _fields_ = [("steps", ctypes.c_uint64), ("elements", c_size_t), ("momentum", c_void_p),
+    _fields_ = [("struct_size", c_size_t), ("steps", ctypes.c_uint64), ("elements", c_size_t), ("momentum", c_void_p),
                 ("momentum_dtype", c_int), ("exp_avg", c_void_p), ("exp_avg_sq", c_void_p),
                 ("normuon", c_void_p), ("rows", c_size_t), ("master", c_void_p)]
+
+
+class QK(Structure):
+    _fields_ = [(name, c_size_t) for name in ("query", "key", "query_row", "key_row", "heads",
+                                              "key_heads", "head_dim")]
+    _fields_ += [("max_logits", POINTER(ctypes.c_float)), ("threshold", c_double)]
 
 
 # ---- functions ----
@@ -164,29 +172,29 @@ Sink = ctypes.CFUNCTYPE(c_bool, c_void_p, c_void_p, c_size_t)  # takes bytes in 
 # Those that return a status, which becomes an exception; and the others.
 _FALLIBLE = {
     "set_threads": [c_int],
-    "cpu": [POINTER(CpuInfo)],
+    "cpu_sized": [POINTER(CpuInfo), c_size_t],
     "polar_express": [c_int, c_double, c_double, c_double, _table],
     "polar_cubic": [c_int, c_double, c_double, _table],
     "coefficients": [c_char_p, c_int, _table],
-    "orthogonalize": [Shape, POINTER(PlanOptions), POINTER(View), POINTER(View),
-                      POINTER(Certificate)],
+    "orthogonalize_sized": [Shape, POINTER(PlanOptions), POINTER(View), POINTER(View),
+                            POINTER(Certificate), c_size_t],
     "options_init_sized": [c_void_p, c_size_t, c_size_t, c_char_p],
     "create": [POINTER(Options), _out],
     "create_description": [POINTER(Options), _out],
     "add_group": [_optimizer, POINTER(Options), _out],
-    "add": [_optimizer, POINTER(Tensor), _group],
+    "add_sized": [_optimizer, POINTER(Tensor), c_size_t, _group],
     "set_lr": [_optimizer, _group, c_double],
     "set_weight_decay": [_optimizer, _group, c_double],
     "set_momentum": [_optimizer, _group, c_double],
     "step_at": [_optimizer, c_void_p, c_void_p, c_size_t],
-    "report": [_optimizer, c_size_t, POINTER(ParameterReport)],
-    "count": [_optimizer, POINTER(Counters)],
-    "state_of": [_optimizer, c_size_t, POINTER(State)],
-    "set_state": [_optimizer, c_size_t, POINTER(State)],
+    "report_sized": [_optimizer, c_size_t, POINTER(ParameterReport), c_size_t],
+    "count_sized": [_optimizer, POINTER(Counters), c_size_t],
+    "state_of_sized": [_optimizer, c_size_t, POINTER(State), c_size_t],
+    "set_state_sized": [_optimizer, c_size_t, POINTER(State), c_size_t],
     "save": [_optimizer, c_char_p],
     "save_to": [_optimizer, Sink, c_void_p],
     "load": [_optimizer, c_char_p],
-    "load_reader": [_optimizer, c_void_p, c_void_p, c_void_p],
+    "load_reader_sized": [_optimizer, c_void_p, c_void_p, c_void_p, c_size_t],
     "reader_open_memory": [c_char_p, c_size_t, _out],
 }
 _OTHERS = {

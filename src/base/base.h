@@ -117,6 +117,17 @@ muonium_status mu_nested_read(const mu_nested *nested, const void *given, void *
 void mu_nested_write(const mu_nested *nested, void *options, size_t size, size_t inner,
                      const void *from);
 
+/* ---- sized.c: structs of which the caller has `size` bytes and this library knows `known` ---- */
+
+/* Copy what was filled to the caller's struct, and zero what the caller knows more. Both
+ * structs start with struct_size, which is set to the number of bytes copied. */
+MU_SHARED void mu_sized_write(void *out, size_t size, const void *filled, size_t known);
+
+/* Copy the caller's struct, and zero what the caller does not know. Fails, naming the type, if
+ * a field that only the caller knows is not 0. */
+muonium_status mu_sized_read(const char *type, const void *given, size_t size, void *read,
+                             size_t known);
+
 /* ---- size: sums and products of sizes that report overflow ---- */
 
 /* *out = a * b (a + b); false if it does not fit, and *out is then undefined. */

@@ -349,7 +349,8 @@ static muonium_status read_state(loading *l, muonium_optimizer *optimizer,
     return status;
 }
 
-static void take_over(loading *l, const muonium_counters *counters, muonium_load_report *report)
+static void take_over(loading *l, const muonium_counters *counters, muonium_load_report *report,
+                      size_t report_size)
 {
     muonium_counters *own = &l->incoming.optimizer->counters;
     mu_incoming_adopt(&l->incoming);
@@ -363,12 +364,12 @@ static void take_over(loading *l, const muonium_counters *counters, muonium_load
         l->report.left_over = l->left_over.count;
         copy_listing(&l->missing, l->report.missing_names);
         copy_listing(&l->left_over, l->report.left_over_names);
-        *report = l->report;
+        mu_sized_write(report, report_size, &l->report, sizeof l->report);
     }
 }
 
 static muonium_status load_by_name(loading *l, muonium_optimizer *optimizer,
-                                   muonium_load_report *report)
+                                   muonium_load_report *report, size_t report_size)
 {
     muonium_counters counters = {0};
     mu_reader_hold(l->reader);
@@ -376,7 +377,7 @@ static muonium_status load_by_name(loading *l, muonium_optimizer *optimizer,
     muonium_status status = read_state(l, optimizer, &counters);
     mu_fenv_leave(environment);
     if (status == MUONIUM_OK) {
-        take_over(l, &counters, report);
+        take_over(l, &counters, report, report_size);
     }
     mu_incoming_release(&l->incoming);
     mu_reader_release(l->reader);
@@ -392,7 +393,8 @@ void muonium_load_options_init_sized(muonium_load_options *options, size_t size)
 }
 
 static muonium_status load_reader(muonium_optimizer *optimizer, const muonium_reader *reader,
-                                  const muonium_load_options *options, muonium_load_report *report)
+                                  const muonium_load_options *options, muonium_load_report *report,
+                                  size_t report_size)
 {
     if (!reader) {
         return mu_fail(MUONIUM_INVALID, "reader is NULL");
@@ -400,15 +402,16 @@ static muonium_status load_reader(muonium_optimizer *optimizer, const muonium_re
     loading l = {.reader = reader, .label = mu_reader_label(reader)};
     muonium_status status =
         mu_versioned_read("muonium_load_options", options, &l.options, sizeof l.options);
-    return status == MUONIUM_OK ? load_by_name(&l, optimizer, report) : status;
+    return status == MUONIUM_OK ? load_by_name(&l, optimizer, report, report_size) : status;
 }
 
-muonium_status muonium_load_reader(muonium_optimizer *optimizer, const muonium_reader *reader,
-                                   const muonium_load_options *options, muonium_load_report *report)
+muonium_status muonium_load_reader_sized(muonium_optimizer *optimizer, const muonium_reader *reader,
+                                         const muonium_load_options *options,
+                                         muonium_load_report *report, size_t size)
 {
-    muonium_status status = mu_enter(optimizer, __func__);
+    muonium_status status = mu_enter(optimizer, "muonium_load_reader");
     if (status == MUONIUM_OK) {
-        status = load_reader(optimizer, reader, options, report);
+        status = load_reader(optimizer, reader, options, report, size);
         mu_leave(optimizer, status);
     }
     return status;
@@ -421,13 +424,13 @@ muonium_status mu_load_into(muonium_optimizer *description, const muonium_reader
     loading l = {
         .reader = reader, .label = mu_reader_label(reader), .take = take, .take_context = context};
     muonium_status status = mu_enter(description, "muonium_mpi_load");
-    return status == MUONIUM_OK ? mu_leave(description, load_by_name(&l, description, NULL))
+    return status == MUONIUM_OK ? mu_leave(description, load_by_name(&l, description, NULL, 0))
                                 : status;
 }
 
 static muonium_status load_and_close(muonium_optimizer *optimizer, muonium_reader *reader)
 {
-    muonium_status status = load_reader(optimizer, reader, NULL, NULL);
+    muonium_status status = load_reader(optimizer, reader, NULL, NULL, 0);
     muonium_reader_close(reader);
     return status;
 }

@@ -235,7 +235,8 @@ static muonium_status read_records(const muonium_reader *reader, muonium_checkpo
     return MUONIUM_OK;
 }
 
-muonium_status muonium_verify(const muonium_reader *reader, muonium_checkpoint_info *info)
+muonium_status muonium_verify_sized(const muonium_reader *reader, muonium_checkpoint_info *info,
+                                    size_t size)
 {
     muonium_checkpoint_info found = {.format = MU_STATE_FORMAT};
     muonium_counters counters;
@@ -256,7 +257,7 @@ muonium_status muonium_verify(const muonium_reader *reader, muonium_checkpoint_i
         status = verify_tensors(reader, &found);
     }
     if (status == MUONIUM_OK && info != NULL) {
-        *info = found;
+        mu_sized_write(info, size, &found, sizeof found);
     }
     return status;
 }

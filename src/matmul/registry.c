@@ -137,7 +137,7 @@ muonium_status mu_kernel_choose(muonium_dtype type, const mu_kernel **kernel)
                    : mu_fail(MUONIUM_INVALID, "no kernel computes in type %d", (int)type);
 }
 
-muonium_status muonium_cpu(muonium_cpu_info *info)
+muonium_status muonium_cpu_sized(muonium_cpu_info *info, size_t size)
 {
     if (!info) {
         return mu_fail(MUONIUM_INVALID, "info is NULL: pass a muonium_cpu_info to fill");
@@ -154,11 +154,14 @@ muonium_status muonium_cpu(muonium_cpu_info *info)
     if (status != MUONIUM_OK) {
         return status;
     }
-    info->isa = mu_blas_selected() ? "blas" : mu_cpu_isa_name(isa);
-    info->kernel = mu_blas_selected() ? "cblas_sgemm" : kernel->name;
-    info->reason = mu_cpu_reason();
-    info->features = mu_cpu_detect()->features;
-    info->bf16_kernel = mu_blas_selected() ? "cblas_sgemm" : half->name;
-    info->bf16_reason = half_choice.reason;
+    muonium_cpu_info found = {
+        .isa = mu_blas_selected() ? "blas" : mu_cpu_isa_name(isa),
+        .kernel = mu_blas_selected() ? "cblas_sgemm" : kernel->name,
+        .reason = mu_cpu_reason(),
+        .features = mu_cpu_detect()->features,
+        .bf16_kernel = mu_blas_selected() ? "cblas_sgemm" : half->name,
+        .bf16_reason = half_choice.reason,
+    };
+    mu_sized_write(info, size, &found, sizeof found);
     return MUONIUM_OK;
 }

@@ -169,7 +169,6 @@ static mu_survey survey_columns(const muonium_mpi_columns *c)
 
 static muonium_status execute(muonium_mpi_columns *c, muonium_certificate *certificate)
 {
-    muonium_certificate found = {.outcome = MUONIUM_ORTHOGONALIZED};
     mu_survey s = survey_columns(c);
     if (!c->d.broken && c->nonfinite == MUONIUM_NONFINITE_ERROR && !isfinite(s.largest)) {
         return mu_fail(MUONIUM_NON_FINITE,
@@ -177,17 +176,13 @@ static muonium_status execute(muonium_mpi_columns *c, muonium_certificate *certi
                        "written; set nonfinite to skip or propagate to go on");
     }
     mu_oriented matrix = {(char *)c->values, MUONIUM_F32, (ptrdiff_t)c->cols, 1};
-    mu_plan_run_across(c->plan, &matrix, &s, &c->sharing.across, c->workspace, &found);
-    muonium_status status = mu_usable(&c->d);
-    if (status == MUONIUM_OK && certificate) {
-        *certificate = found;
-    }
-    return status;
+    mu_plan_run_across(c->plan, &matrix, &s, &c->sharing.across, c->workspace, certificate);
+    return mu_usable(&c->d);
 }
 
-muonium_status muonium_mpi_columns_execute(muonium_mpi_columns *c, const muonium_view *in,
-                                           const muonium_view *out,
-                                           muonium_certificate *certificate)
+muonium_status muonium_mpi_columns_execute_sized(muonium_mpi_columns *c, const muonium_view *in,
+                                                 const muonium_view *out,
+                                                 muonium_certificate *certificate, size_t size)
 {
     if (!c || !in || !out || !in->data || !out->data) {
         return mu_fail(MUONIUM_INVALID, "%s is NULL",
@@ -200,15 +195,19 @@ muonium_status muonium_mpi_columns_execute(muonium_mpi_columns *c, const muonium
         return status;
     }
     mu_block from = {in->data, in->dtype, in->row_stride, in->col_stride, c->rows, c->cols};
+    muonium_certificate found = {.outcome = MUONIUM_ORTHOGONALIZED};
     mu_block to = {out->data, out->dtype, out->row_stride, out->col_stride, c->rows, c->cols};
     const mu_rows *rows = NULL;
     status = mu_rows_choose(MUONIUM_F32, &rows);
     mu_fenv environment = mu_fenv_enter();
     if (status == MUONIUM_OK) {
         rows->load(&from, c->values, c->cols);
-        status = execute(c, certificate);
+        status = execute(c, &found);
     }
     if (status == MUONIUM_OK) {
+        if (certificate) {
+            mu_sized_write(certificate, size, &found, sizeof found);
+        }
         rows->store(c->values, c->cols, &to);
     }
     mu_fenv_leave(environment);

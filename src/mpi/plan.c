@@ -396,17 +396,18 @@ void muonium_mpi_plan_destroy(muonium_mpi_plan *plan)
     }
 }
 
-muonium_status muonium_mpi_plan_describe(const muonium_mpi_plan *plan, muonium_mpi_plan_info *info)
+muonium_status muonium_mpi_plan_describe_sized(const muonium_mpi_plan *plan,
+                                               muonium_mpi_plan_info *info, size_t size)
 {
     if (!plan || !info) {
         return mu_fail(MUONIUM_INVALID, "%s is NULL", plan ? "info" : "plan");
     }
-    *info = plan->info;
+    mu_sized_write(info, size, &plan->info, sizeof plan->info);
     return MUONIUM_OK;
 }
 
-muonium_status muonium_mpi_plan_share(const muonium_mpi_plan *plan, int rank,
-                                      muonium_mpi_share *load)
+muonium_status muonium_mpi_plan_share_sized(const muonium_mpi_plan *plan, int rank,
+                                            muonium_mpi_share *load, size_t size)
 {
     if (!plan || !load) {
         return mu_fail(MUONIUM_INVALID, "%s is NULL", plan ? "load" : "plan");
@@ -415,12 +416,12 @@ muonium_status muonium_mpi_plan_share(const muonium_mpi_plan *plan, int rank,
         return mu_fail(MUONIUM_INVALID, "rank is %d: there are %d, counted from 0", rank,
                        plan->ranks);
     }
-    *load = plan->loads[rank];
+    mu_sized_write(load, size, &plan->loads[rank], sizeof plan->loads[rank]);
     return MUONIUM_OK;
 }
 
-muonium_status muonium_mpi_plan_piece(const muonium_mpi_plan *plan, size_t index,
-                                      muonium_mpi_piece *piece)
+muonium_status muonium_mpi_plan_piece_sized(const muonium_mpi_plan *plan, size_t index,
+                                            muonium_mpi_piece *piece, size_t size)
 {
     if (!plan || !piece) {
         return mu_fail(MUONIUM_INVALID, "%s is NULL", plan ? "piece" : "plan");
@@ -429,6 +430,6 @@ muonium_status muonium_mpi_plan_piece(const muonium_mpi_plan *plan, size_t index
         return mu_fail(MUONIUM_INVALID, "piece is %zu: there are %zu, counted from 0", index,
                        plan->count);
     }
-    *piece = plan->parts[index].piece;
+    mu_sized_write(piece, size, &plan->parts[index].piece, sizeof plan->parts[index].piece);
     return MUONIUM_OK;
 }

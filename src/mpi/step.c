@@ -254,7 +254,7 @@ muonium_status muonium_mpi_report(const muonium_mpi *d, muonium_log *line, void 
     return MUONIUM_OK;
 }
 
-muonium_status muonium_mpi_count(muonium_mpi *d, muonium_counters *counters)
+muonium_status muonium_mpi_count_sized(muonium_mpi *d, muonium_counters *counters, size_t size)
 {
     enum { SUMMED = 4 };
     static const char what[] = "adding up counters";
@@ -290,7 +290,7 @@ muonium_status muonium_mpi_count(muonium_mpi *d, muonium_counters *counters)
             all.zero += sums[SUMMED + 2];
             all.skipped += sums[SUMMED + 3] + d->skipped;
             all.scratch_bytes = (size_t)-least;
-            *counters = all;
+            mu_sized_write(counters, size, &all, sizeof all);
         }
     }
     mu_release(d, sums);

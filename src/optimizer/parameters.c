@@ -312,16 +312,23 @@ static muonium_status add_parameter(muonium_optimizer *optimizer, const muonium_
     return MUONIUM_OK;
 }
 
-muonium_status muonium_add(muonium_optimizer *optimizer, const muonium_tensor *tensor,
-                           muonium_group *group)
+muonium_status muonium_add_sized(muonium_optimizer *optimizer, const muonium_tensor *tensor,
+                                 size_t size, muonium_group *group)
 {
-    muonium_status status = mu_enter(optimizer, __func__);
+    static const char call[] = "muonium_add";
+    muonium_tensor read;
+    muonium_status status = mu_enter(optimizer, call);
     if (status != MUONIUM_OK) {
         return status;
     }
-    status = mu_check_unheld(optimizer, __func__);
-    return mu_leave(optimizer,
-                    status == MUONIUM_OK ? add_parameter(optimizer, tensor, group) : status);
+    status = mu_check_unheld(optimizer, call);
+    if (status == MUONIUM_OK && tensor) {
+        status = mu_sized_read("tensor", tensor, size, &read, sizeof read);
+    }
+    if (status == MUONIUM_OK) {
+        status = add_parameter(optimizer, tensor ? &read : NULL, group);
+    }
+    return mu_leave(optimizer, status);
 }
 
 /* ---- looking up ---- */

@@ -153,9 +153,19 @@ static muonium_status clip(muonium_optimizer *optimizer, const muonium_qk *heads
     return MUONIUM_OK;
 }
 
-muonium_status muonium_qk_clip(muonium_optimizer *optimizer, const muonium_qk *heads,
-                               size_t *clipped)
+muonium_status muonium_qk_clip_sized(muonium_optimizer *optimizer, const muonium_qk *heads,
+                                     size_t size, size_t *clipped)
 {
-    muonium_status status = mu_enter(optimizer, __func__);
-    return status == MUONIUM_OK ? mu_leave(optimizer, clip(optimizer, heads, clipped)) : status;
+    muonium_qk read;
+    muonium_status status = mu_enter(optimizer, "muonium_qk_clip");
+    if (status != MUONIUM_OK) {
+        return status;
+    }
+    if (heads) {
+        status = mu_sized_read("heads", heads, size, &read, sizeof read);
+    }
+    if (status == MUONIUM_OK) {
+        status = clip(optimizer, heads ? &read : NULL, clipped);
+    }
+    return mu_leave(optimizer, status);
 }

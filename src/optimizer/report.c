@@ -67,8 +67,8 @@ static double step_rms(const mu_parameter *p, const muonium_parameter_report *re
     return rate / sqrt(longer);
 }
 
-muonium_status muonium_report(const muonium_optimizer *optimizer, size_t parameter,
-                              muonium_parameter_report *report)
+muonium_status muonium_report_sized(const muonium_optimizer *optimizer, size_t parameter,
+                                    muonium_parameter_report *report, size_t size)
 {
     mu_parameter *p = NULL;
     muonium_status status = mu_parameter_at(optimizer, parameter, &p);
@@ -94,12 +94,13 @@ muonium_status muonium_report(const muonium_optimizer *optimizer, size_t paramet
     made.step_rms = status == MUONIUM_OK ? step_rms(p, &made) : 0;
     mu_fenv_leave(environment);
     if (status == MUONIUM_OK) {
-        *report = made;
+        mu_sized_write(report, size, &made, sizeof made);
     }
     return status;
 }
 
-muonium_status muonium_count(const muonium_optimizer *optimizer, muonium_counters *counters)
+muonium_status muonium_count_sized(const muonium_optimizer *optimizer, muonium_counters *counters,
+                                   size_t size)
 {
     if (!optimizer || !counters) {
         return mu_fail(MUONIUM_INVALID, "%s is NULL", optimizer ? "counters" : "optimizer");
@@ -116,14 +117,14 @@ muonium_status muonium_count(const muonium_optimizer *optimizer, muonium_counter
     mu_fenv_leave(environment);
     if (status == MUONIUM_OK) {
         found.scratch_bytes = optimizer->schedule ? optimizer->schedule->bytes : 0;
-        *counters = found;
+        mu_sized_write(counters, size, &found, sizeof found);
     }
     return status;
 }
 
-muonium_status muonium_certificates(const muonium_optimizer *optimizer, size_t parameter,
-                                    muonium_certificate *certificates, size_t capacity,
-                                    size_t *count)
+muonium_status muonium_certificates_sized(const muonium_optimizer *optimizer, size_t parameter,
+                                          muonium_certificate *certificates, size_t size,
+                                          size_t capacity, size_t *count)
 {
     mu_parameter *p = NULL;
     muonium_status status = mu_parameter_at(optimizer, parameter, &p);
@@ -134,9 +135,9 @@ muonium_status muonium_certificates(const muonium_optimizer *optimizer, size_t p
         return mu_fail(MUONIUM_INVALID, "%s is NULL", count ? "certificates" : "count");
     }
     size_t there = p->certified ? p->matrices.count : 0;
-    size_t copied = there < capacity ? there : capacity;
-    if (copied > 0) {
-        memcpy(certificates, p->certificates, copied * sizeof *certificates);
+    for (size_t i = 0; i < there && i < capacity; i++) {
+        mu_sized_write((char *)certificates + i * size, size, &p->certificates[i],
+                       sizeof p->certificates[i]);
     }
     *count = there;
     return MUONIUM_OK;

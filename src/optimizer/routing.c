@@ -27,6 +27,7 @@ static const mu_name_pattern default_patterns[] = {
     {"lm_head", MU_NAME_PART},
     {"head", MU_NAME_PART},
     {"*_head", MU_NAME_OUTSIDE},
+    {"head_dist", MU_NAME_OUTSIDE},
     {"classifier", MU_NAME_OUTSIDE},
     {"output_projection", MU_NAME_OUTSIDE},
     {"qa_outputs", MU_NAME_OUTSIDE},
@@ -282,11 +283,17 @@ void mu_recognise(muonium_tensor *tensor, const char *name, const muonium_option
     tensor->row_split_count = fusion.count;
 }
 
-muonium_status muonium_fused(const muonium_tensor *tensor, muonium_fusion *fusion)
+muonium_status muonium_fused_sized(const muonium_tensor *tensor, size_t tensor_size,
+                                   muonium_fusion *fusion, size_t size)
 {
     if (tensor == NULL || fusion == NULL) {
         return mu_fail(MUONIUM_INVALID, "%s is NULL", tensor == NULL ? "tensor" : "fusion");
     }
-    *fusion = mu_fusion_of(tensor->name != NULL ? tensor->name : "", tensor);
-    return MUONIUM_OK;
+    muonium_tensor read;
+    muonium_status status = mu_sized_read("tensor", tensor, tensor_size, &read, sizeof read);
+    if (status == MUONIUM_OK) {
+        muonium_fusion found = mu_fusion_of(read.name != NULL ? read.name : "", &read);
+        mu_sized_write(fusion, size, &found, sizeof found);
+    }
+    return status;
 }

@@ -35,8 +35,8 @@ static muonium_state state_of(const mu_parameter *p)
     return state;
 }
 
-muonium_status muonium_state_of(const muonium_optimizer *optimizer, size_t parameter,
-                                muonium_state *state)
+muonium_status muonium_state_of_sized(const muonium_optimizer *optimizer, size_t parameter,
+                                      muonium_state *state, size_t size)
 {
     mu_parameter *p = NULL;
     muonium_status status = mu_parameter_at(optimizer, parameter, &p);
@@ -44,7 +44,8 @@ muonium_status muonium_state_of(const muonium_optimizer *optimizer, size_t param
         status = mu_fail(MUONIUM_INVALID, "state is NULL: pass a muonium_state to fill");
     }
     if (status == MUONIUM_OK) {
-        *state = state_of(p);
+        muonium_state found = state_of(p);
+        mu_sized_write(state, size, &found, sizeof found);
         p->moderate = false; /* the caller may write it */
     }
     return status;
@@ -134,10 +135,19 @@ static muonium_status set_state(muonium_optimizer *optimizer, size_t parameter,
     return MUONIUM_OK;
 }
 
-muonium_status muonium_set_state(muonium_optimizer *optimizer, size_t parameter,
-                                 const muonium_state *state)
+muonium_status muonium_set_state_sized(muonium_optimizer *optimizer, size_t parameter,
+                                       const muonium_state *state, size_t size)
 {
-    muonium_status status = mu_enter(optimizer, __func__);
-    return status == MUONIUM_OK ? mu_leave(optimizer, set_state(optimizer, parameter, state))
-                                : status;
+    muonium_state read;
+    muonium_status status = mu_enter(optimizer, "muonium_set_state");
+    if (status != MUONIUM_OK) {
+        return status;
+    }
+    if (state) {
+        status = mu_sized_read("state", state, size, &read, sizeof read);
+    }
+    if (status == MUONIUM_OK) {
+        status = set_state(optimizer, parameter, state ? &read : NULL);
+    }
+    return mu_leave(optimizer, status);
 }

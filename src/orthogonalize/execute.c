@@ -193,7 +193,8 @@ typedef struct execution {
     mu_survey *found;             /* not NULL: survey only, into this array */
     const mu_survey *surveys;
     char *memory;
-    muonium_certificate *certificates;
+    void *certificates;      /* the caller's array, or NULL */
+    size_t certificate_size; /* of one, in the caller's version of the header */
 } execution;
 
 static void process(const execution *e, size_t b, char *memory, unsigned workers)
@@ -209,7 +210,8 @@ static void process(const execution *e, size_t b, char *memory, unsigned workers
     }
     orthogonalize(&run, &e->surveys[b]);
     if (e->certificates) {
-        e->certificates[b] = run.certificate;
+        mu_sized_write((char *)e->certificates + b * e->certificate_size, e->certificate_size,
+                       &run.certificate, sizeof run.certificate);
     }
 }
 
@@ -246,7 +248,8 @@ void mu_plan_run(const muonium_plan *plan, size_t count, const mu_oriented *matr
                    .matrices = matrices,
                    .surveys = surveys,
                    .memory = (char *)workspace + survey_bytes(plan),
-                   .certificates = certificates};
+                   .certificates = certificates,
+                   .certificate_size = sizeof *certificates};
     process_all(&e);
 }
 
@@ -260,7 +263,8 @@ void mu_plan_run_across(const muonium_plan *plan, const mu_oriented *matrix,
                    .across = across,
                    .surveys = survey,
                    .memory = (char *)workspace + survey_bytes(plan),
-                   .certificates = certificate};
+                   .certificates = certificate,
+                   .certificate_size = sizeof *certificate};
     process_all(&e);
 }
 
@@ -298,8 +302,8 @@ static muonium_status report_nonfinite(const muonium_plan *plan, const muonium_v
 }
 
 static muonium_status execute_batch(const muonium_plan *plan, const muonium_view *in,
-                                    const muonium_view *out, void *workspace,
-                                    muonium_certificate *certificates)
+                                    const muonium_view *out, void *workspace, void *certificates,
+                                    size_t certificate_size)
 {
     mu_survey *surveys = workspace;
     execution e = {.plan = plan,
@@ -319,13 +323,14 @@ static muonium_status execute_batch(const muonium_plan *plan, const muonium_view
     e.found = NULL;
     e.surveys = surveys;
     e.certificates = certificates;
+    e.certificate_size = certificate_size;
     process_all(&e);
     return MUONIUM_OK;
 }
 
-muonium_status muonium_plan_execute(const muonium_plan *plan, const muonium_view *in,
-                                    const muonium_view *out, void *workspace,
-                                    muonium_certificate *certificates)
+muonium_status muonium_plan_execute_sized(const muonium_plan *plan, const muonium_view *in,
+                                          const muonium_view *out, void *workspace,
+                                          muonium_certificate *certificates, size_t size)
 {
     if (!plan) {
         return mu_fail(MUONIUM_INVALID, "plan is NULL: make one with muonium_plan_create");
@@ -347,20 +352,20 @@ muonium_status muonium_plan_execute(const muonium_plan *plan, const muonium_view
         }
     }
     mu_fenv environment = mu_fenv_enter();
-    status = execute_batch(plan, in, out, workspace, certificates);
+    status = execute_batch(plan, in, out, workspace, certificates, size);
     mu_fenv_leave(environment);
     mu_free(owned);
     return status;
 }
 
-muonium_status muonium_orthogonalize(muonium_shape shape, const muonium_plan_options *options,
-                                     const muonium_view *in, const muonium_view *out,
-                                     muonium_certificate *certificates)
+muonium_status muonium_orthogonalize_sized(muonium_shape shape, const muonium_plan_options *options,
+                                           const muonium_view *in, const muonium_view *out,
+                                           muonium_certificate *certificates, size_t size)
 {
     muonium_plan *plan;
     muonium_status status = muonium_plan_create(shape, options, &plan);
     if (status == MUONIUM_OK) {
-        status = muonium_plan_execute(plan, in, out, NULL, certificates);
+        status = muonium_plan_execute_sized(plan, in, out, NULL, certificates, size);
         muonium_plan_destroy(plan);
     }
     return status;

@@ -124,6 +124,8 @@ static bool bytes_for(const muonium_plan *plan, unsigned workers, size_t *bytes)
 static muonium_status size_workspace(muonium_plan *plan)
 {
     size_t batch = plan->shape.batch, workers_bytes, surveys;
+    plan->ldx = mu_leading(plan->kernel, plan->n);
+    plan->ldr = mu_leading(plan->kernel, plan->m);
     plan->team = mu_pool_workers();
     plan->workers = 1;
     if (plan->m * plan->n <= SMALL_MATRIX) {
@@ -149,13 +151,12 @@ static muonium_status size_workspace(muonium_plan *plan)
 muonium_status mu_plan_narrow(muonium_plan *plan, size_t columns)
 {
     plan->n = columns;
-    plan->ldx = mu_leading(plan->kernel, columns);
     return size_workspace(plan);
 }
 
 muonium_status mu_plan_keep_in_place(muonium_plan *plan)
 {
-    plan->in_place = plan->kernel->type == MUONIUM_F32;
+    plan->in_place = mu_x_may_stay(plan, MUONIUM_F32);
     return size_workspace(plan);
 }
 
@@ -236,8 +237,6 @@ static muonium_status fill_plan(muonium_plan *plan)
     plan->half = o->precision == MUONIUM_BF16 || o->precision == MUONIUM_F16;
     plan->m = plan->tall ? plan->shape.cols : plan->shape.rows;
     plan->n = plan->tall ? plan->shape.rows : plan->shape.cols;
-    plan->ldx = mu_leading(plan->kernel, plan->n);
-    plan->ldr = mu_leading(plan->kernel, plan->m);
     plan->normalization = mu_normalization_of(o->normalization);
     mu_choose_form(plan);
     if (plan->half) {
@@ -305,24 +304,24 @@ static double deviation_of_quintics(const muonium_plan *plan)
     return worst;
 }
 
-muonium_status muonium_plan_describe(const muonium_plan *plan, muonium_plan_info *info)
+muonium_status muonium_plan_describe_sized(const muonium_plan *plan, muonium_plan_info *info,
+                                           size_t size)
 {
     if (!plan || !info) {
         return mu_fail(MUONIUM_INVALID, "%s is NULL: pass a plan and a muonium_plan_info",
                        plan ? "info" : "plan");
     }
-    memset(info, 0, sizeof *info);
-    info->form = plan->form->id;
-    info->steps = plan->options.steps;
-    for (int t = 0; t < info->steps; t++) {
-        memcpy(info->table[t], plan->table[t], sizeof info->table[t]);
+    muonium_plan_info made = {.form = plan->form->id, .steps = plan->options.steps};
+    for (int t = 0; t < made.steps; t++) {
+        memcpy(made.table[t], plan->table[t], sizeof made.table[t]);
         if (plan->form->restarts && plan->restart[t]) {
-            info->restart[info->restarts++] = t;
+            made.restart[made.restarts++] = t;
         }
     }
-    info->direct_set = plan->direct ? plan->direct->name : NULL;
-    info->band = plan->direct ? plan->direct->deviation : deviation_of_quintics(plan);
-    info->flops = plan->form->flops(plan);
-    info->workspace = plan->workspace_bytes;
+    made.direct_set = plan->direct ? plan->direct->name : NULL;
+    made.band = plan->direct ? plan->direct->deviation : deviation_of_quintics(plan);
+    made.flops = plan->form->flops(plan);
+    made.workspace = plan->workspace_bytes;
+    mu_sized_write(info, size, &made, sizeof made);
     return MUONIUM_OK;
 }

@@ -1,15 +1,15 @@
 """optax.contrib.muon beside recipe="optax"."""
+import jax
 import numpy as np
+import optax
 import pytest
 
-from beside import F32, MATRICES, OTHERS, assert_beside, gradients, start
+from beside import (BF16, F32, MATRICES, OTHERS, assert_beside, gradients, start)
 
-jax = pytest.importorskip("jax", reason="JAX is not installed")
-optax = pytest.importorskip("optax", reason="optax is not installed")
-
-import muonium  # noqa: E402
+import muonium
 
 SHAPES = {**MATRICES, **OTHERS, "conv": (3, 3, 6, 12)}
+FEW = {name: SHAPES[name] for name in ("wide", "tall", "vector")}
 jax.config.update("jax_platforms", "cpu")
 jax.config.update("jax_default_matmul_precision", "highest")
 
@@ -28,52 +28,96 @@ def train_optax(weights, grads, transform):
     return params
 
 
-def compare(options, ours=None, scale=1.0, tolerance=F32, shapes=SHAPES, **more):
+def compare(options, ours=None, scale=1.0, tolerance=F32, shapes=FEW, lr=0.02, **more):
     """`ours`: what Muonium calls the options."""
     weights, grads = start(shapes), gradients(shapes, scale=scale)
-    expected = train_optax(weights, grads, optax.contrib.muon(0.02, **options))
+    expected = train_optax(weights, grads, optax.contrib.muon(lr, **options))
     found = {name: w.copy() for name, w in weights.items()}
-    optimizer = muonium.Optimizer(found, recipe="optax", lr=0.02,
+    optimizer = muonium.Optimizer(found, recipe="optax", lr=lr,
                                   **(options if ours is None else ours), **more)
     for g in grads:
         optimizer.step(g)
     assert_beside(found, expected, weights, tolerance)
 
 
+@pytest.mark.parametrize("nesterov", [True, False])
+def test_every_shape(nesterov):
+    compare({"nesterov": nesterov}, shapes=SHAPES)
+
+
+POLAR_EXPRESS = tuple(map(tuple, muonium.polar_express(5, safety=0.02)))
+
+
 @pytest.mark.parametrize("options, ours", [
-    ({}, None), ({"nesterov": False}, None), ({"weight_decay": 0.1}, None),
-    ({"beta": 0.8}, {"momentum": 0.8}), ({"ns_steps": 3}, None), ({"eps": 0.1}, None),
+    ({"weight_decay": 0.1}, None), ({"weight_decay": 0.1, "nesterov": False}, None),
+    ({"beta": 0.8}, None), ({"beta": 0.0}, None), ({"ns_steps": 3}, None), ({"eps": 0.1}, None),
+    ({"eps": 0.0}, None),
     ({"consistent_rms": 0.2}, {"scale": "match_rms_adamw"}),
+    ({"consistent_rms": 0.3}, {"scale": "match_rms_adamw", "scale_factor": 1.5}),
     ({"ns_coeffs": "dion"}, {"coefficients": "quintic"}),
-    ({"adam_b1": 0.8, "adam_b2": 0.9}, {"betas": (0.8, 0.9)}),
+    ({"ns_coeffs": "standard"}, {"coefficients": "original"}),
+    ({"ns_coeffs": (2.0, -1.5, 0.5)}, {"coefficients": (2.0, -1.5, 0.5)}),
+    ({"ns_coeffs": POLAR_EXPRESS}, {"coefficients": "generated", "safety": 0.02,
+                                     "form": "standard"}),
+    ({"ns_coeffs": POLAR_EXPRESS}, {"coefficients": POLAR_EXPRESS}),
+    ({"adam_b1": 0.8, "adam_b2": 0.9}, None),
+    ({"adam_b1": 0.8, "adam_b2": 0.9, "nesterov": False}, None),
     ({"adam_eps_root": 1e-2}, None), ({"adam_weight_decay": 0.3}, None),
-    ({"adam_learning_rate": 1e-3}, {"adam_lr": 1e-3}),
-    ({"preconditioning": "aol"}, {"normalization": "aol"}),
-    ({"preconditioning": "schatten"}, {"normalization": "schatten"}),
-    ({"preconditioning": "aol", "eps": 0.1}, {"normalization": "aol", "eps": 0.1}),
-    ],
-    ids=lambda x: str(x))
+    ({"adam_learning_rate": 1e-3}, None),
+    ], ids=str)
 def test_options(options, ours):
     compare(options, ours)
 
 
-@pytest.mark.parametrize("norm", ["frobenius", "aol", "schatten"])
+@pytest.mark.parametrize("options", [
+    {}, {"eps": 0.1}, {"nesterov": False}, {"ns_coeffs": "dion"}], ids=str)
+@pytest.mark.parametrize("norm", ["spectral", "aol", "schatten"])
+def test_preconditionings(norm, options):
+    ours = {{"ns_coeffs": "coefficients"}.get(key, key): {"dion": "quintic"}.get(value, value)
+            for key, value in options.items()}
+    compare({"preconditioning": norm, **options}, {"preconditioning": norm, **ours})
+
+
+@pytest.mark.parametrize("norm", ["frobenius", "spectral", "aol", "schatten"])
 @pytest.mark.parametrize("scale", [1e-5, 1e-7])
 def test_tiny_gradients(norm, scale):
-    compare({"preconditioning": norm}, {"normalization": norm}, scale=scale, shapes=MATRICES)
+    compare({"preconditioning": norm}, scale=scale, shapes={"wide": MATRICES["wide"]})
+
+
+@pytest.mark.parametrize("nesterov", [True, False])
+def test_mu_dtype(nesterov):
+    """The original may round beta times the momentum as well as the momentum: two roundings in
+    each step, which are forgotten as gradients are. Their sum is 1 / sqrt(1 - beta^2) of them."""
+    compare({"mu_dtype": "bfloat16", "nesterov": nesterov},
+            {"state_dtype": "bf16", "nesterov": nesterov}, tolerance=BF16 / (1 - 0.95**2) ** 0.5)
 
 
 def test_weight_decay_mask():
-    mask = {name: name in ("wide", "square") for name in SHAPES}
+    mask = {name: name in ("wide", "vector") for name in FEW}
     compare({"weight_decay": 0.5, "weight_decay_mask": mask})
     compare({"weight_decay": 0.5, "weight_decay_mask": lambda params: mask})
 
 
+def test_schedule():
+    """A learning rate that changes from step to step, and AdamW's with it."""
+    weights, grads = start(FEW), gradients(FEW)
+    rate = optax.cosine_decay_schedule(0.05, 50)
+    expected = train_optax(weights, grads, optax.contrib.muon(rate, weight_decay=0.1))
+    found = {name: w.copy() for name, w in weights.items()}
+    optimizer = muonium.Optimizer(found, recipe="optax", lr=0.05, weight_decay=0.1)
+    for i, g in enumerate(grads):
+        optimizer.lr = float(rate(i))
+        optimizer.step(g)
+    assert_beside(found, expected, weights)
+
+
 def test_axes():
-    """A batch of matrices with the axes named; axis 0 is an axis."""
-    shapes = {"w": (6, 3, 8), "x": (10, 4, 5)}
-    numbers = {"w": optax.contrib.MuonDimensionNumbers(0, 2),
-               "x": optax.contrib.MuonDimensionNumbers((0,), (1, 2))}
+    """A batch of matrices with the axes named; axis 0 is an axis, and None means AdamW."""
+    shapes = {"w": (6, 3, 8), "x": (10, 4, 5), "y": (5, 4, 10), "z": (6, 8)}
+    number = optax.contrib.MuonDimensionNumbers
+    numbers = {"w": number(0, 2), "x": number((0,), (1, 2)), "y": number((-3, -2), -1), "z": None}
     compare({"muon_weight_dimension_numbers": numbers}, {}, shapes=shapes, each={
         "w": {"layout": "fan", "in_axes": 0, "out_axes": 2},
-        "x": {"layout": "fan", "in_axes": 0, "out_axes": (1, 2)}})
+        "x": {"layout": "fan", "in_axes": 0, "out_axes": (1, 2)},
+        "y": {"layout": "fan", "in_axes": (-3, -2), "out_axes": -1},
+        "z": {"use_muon": False}})

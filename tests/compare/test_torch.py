@@ -1,15 +1,14 @@
 """torch.optim.Muon beside recipe="torch"."""
 import pytest
+import torch
 
-from beside import MATRICES, assert_beside, gradients, start, train_torch
+from beside import BF16, MATRICES, assert_beside, gradients, half_bits, start, train_torch
 
-torch = pytest.importorskip("torch", reason="PyTorch is not installed")
-if not hasattr(torch.optim, "Muon"):
-    pytest.skip("this PyTorch has no Muon", allow_module_level=True)
-
-from muonium.torch import Muon  # noqa: E402
+import muonium
+from muonium.torch import Muon
 
 torch.set_num_threads(1)
+pytestmark = pytest.mark.filterwarnings("ignore:the parameters have no names")
 
 
 class InF32:
@@ -21,19 +20,42 @@ class InF32:
         return getattr(torch, name)
 
 
+def compare(tolerance=(), named=True, dtype="float32", precision=None, **options):
+    weights, grads = start(MATRICES), gradients(MATRICES)
+    expected = train_torch(weights, grads, lambda params: torch.optim.Muon(
+        params.values(), **options), dtype)
+    found = train_torch(weights, grads, lambda params: Muon(
+        params.items() if named else params.values(), precision=precision, **options), dtype)
+    assert_beside(found, expected, weights, *tolerance)
+
+
+@pytest.mark.parametrize("named", [False, True])
 @pytest.mark.parametrize("options", [
     {}, {"lr": 0.02, "weight_decay": 0.0}, {"nesterov": False, "momentum": 0.8},
-    {"ns_coefficients": (3.4, -4.7, 2.0), "ns_steps": 6}, {"eps": 1.0},
+    {"nesterov": False, "adjust_lr_fn": "match_rms_adamw"}, {"momentum": 0.0},
+    {"ns_coefficients": (3.4, -4.7, 2.0), "ns_steps": 6}, {"eps": 1.0}, {"eps": 0.0},
+    {"weight_decay": 0.5, "lr": 0.05}, {"adjust_lr_fn": None},
     {"adjust_lr_fn": "original"}, {"adjust_lr_fn": "match_rms_adamw"},
-    {"adjust_lr_fn": "spectral_unclamped"}, {"lr": torch.tensor(0.01)}])
-def test_options(monkeypatch, options):
+    {"adjust_lr_fn": "spectral_unclamped"}, {"lr": torch.tensor(0.01)}], ids=str)
+def test_options(monkeypatch, options, named):
     monkeypatch.setattr(torch.optim._muon, "torch", InF32())
-    weights, grads = start(MATRICES), gradients(MATRICES)
-    expected = train_torch(weights, grads,
-                           lambda named: torch.optim.Muon(named.values(), **options))
-    found = train_torch(weights, grads,
-                        lambda named: Muon(named.items(), precision="f32", **options))
-    assert_beside(found, expected, weights)
+    compare(named=named, precision="f32", **options)
+
+
+@pytest.mark.parametrize("options", [{}, {"nesterov": False}, {"lr": 0.02, "weight_decay": 0.0},
+                                     {"ns_steps": 8}], ids=str)
+def test_in_bf16(options):
+    """As torch computes, with its own roundings."""
+    compare([BF16], **options)
+
+
+@pytest.mark.parametrize("nesterov", [False, True])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_half_parameters(monkeypatch, dtype, nesterov):
+    """Without decay: torch rounds the parameters after that, too."""
+    monkeypatch.setattr(torch.optim._muon, "torch", InF32())
+    compare(half_bits(dtype), dtype=dtype, precision="f32", nesterov=nesterov, weight_decay=0.0,
+            lr=0.02)
 
 
 def test_maximize():
@@ -44,6 +66,18 @@ def test_maximize():
     expected = train_torch(weights, turned, lambda named: Muon(named.items()))
     found = train_torch(weights, grads, lambda named: Muon(named.items(), maximize=True))
     assert_beside(found, expected, weights, 0)
+
+
+@pytest.mark.parametrize("options", [{}, {"maximize": True}, {"betas": (0.8, 0.99)},
+                                     {"weight_decay": 0.3}], ids=str)
+def test_adamw(options):
+    """What is no matrix gets torch.optim.AdamW."""
+    shapes = {"vector": (33,), "scalar": (), "cube": (3, 4, 5)}
+    weights, grads = start(shapes), gradients(shapes)
+    expected = train_torch(weights, grads, lambda named: torch.optim.AdamW(
+        named.values(), **{"lr": 1e-3, "betas": (0.9, 0.95), "weight_decay": 0.1, **options}))
+    found = train_torch(weights, grads, lambda named: Muon(named.items(), **options))
+    assert_beside(found, expected, weights)
 
 
 NOTHING = {"fused": [None, True, False], "amsgrad": [False], "foreach": [None, True, False],
@@ -63,3 +97,17 @@ def test_flags_that_would_change_something():
     for name in ("amsgrad", "differentiable"):
         with pytest.raises(ValueError, match=name):
             Muon([("w", p)], **{name: True})
+
+
+def test_routes():
+    """Muon for what torch.optim.Muon takes, whatever its name and however thin."""
+    shapes = {"lm_head.weight": (50, 8), "wte.weight": (9, 4), "a": (1, 1), "b": (1, 700),
+              "norm.weight": (3, 2), "bias": (8,), "conv.weight": (8, 8, 3), "scale": (), "empty": (0, 4)}
+    for report in muonium.route(shapes, recipe="torch"):
+        p = torch.nn.Parameter(torch.zeros(shapes[report.name]))
+        try:
+            torch.optim.Muon([p])
+            taken = p.numel() > 0
+        except ValueError:
+            taken = False
+        assert (report.optimizer == "muon") == taken, report

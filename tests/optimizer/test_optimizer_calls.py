@@ -393,12 +393,13 @@ def test_qk_clip_looks_at_no_more_logits_than_there_are_rows_for():
     logits = (ctypes.c_float * 1)(9.0)
     qk = QK(query=0, key=1, heads=2**50, head_dim=1, max_logits=logits, threshold=1.0)
     with pytest.raises(MuoniumError, match="query rows"):
-        call("qk_clip", opt.handle, ctypes.byref(qk), None)
+        call("qk_clip_sized", opt.handle, ctypes.byref(qk), ctypes.sizeof(qk), None)
     with pytest.raises(MuoniumError, match="max_logits is NULL"):
-        call("qk_clip", opt.handle,
-             ctypes.byref(QK(query=0, key=1, heads=2, head_dim=1, threshold=1.0)), None)
+        call("qk_clip_sized", opt.handle,
+             ctypes.byref(QK(query=0, key=1, heads=2, head_dim=1, threshold=1.0)),
+             ctypes.sizeof(QK), None)
     with pytest.raises(MuoniumError, match="heads is NULL"):
-        call("qk_clip", opt.handle, None, None)
+        call("qk_clip_sized", opt.handle, None, 0, None)
 
 
 # ---- closure, log, report -------------------------------------------------------------------

@@ -256,6 +256,7 @@ static const named vit[] = {
     M("blocks.0.mlp.fc2.weight", 768, 3072),
     V("blocks.0.ls1.gamma", 768),
     A("head.weight", 1000, 768),
+    A("head_dist.weight", 1000, 768), /* DeiT */
     T4("vit.embeddings.patch_embeddings.projection.weight", 768, 3, 16, 16, ADAM),
     M("vit.encoder.layer.0.attention.attention.query.weight", 768, 768),
     M("vit.encoder.layer.0.attention.output.dense.weight", 768, 768),

@@ -46,6 +46,7 @@ STRUCTURES = {
     "muonium_certificate": _library.Certificate, "muonium_options": _library.Options,
     "muonium_tensor": _library.Tensor, "muonium_parameter_report": _library.ParameterReport,
     "muonium_counters": _library.Counters, "muonium_state": _library.State,
+    "muonium_qk": _library.QK,
 }
 
 

@@ -60,8 +60,8 @@ from .rounding import DTYPES
 # Patterns and what they are compared with: see muonium_default_pattern.
 DEFAULT_PATTERNS = (
     ("*embed*", "word"), ("*emb", "word"), ("wte", "part"), ("wpe", "part"), ("shared", "module"),
-    ("lm_head", "part"), ("head", "part"), ("*_head", "outside"), ("classifier", "outside"),
-    ("output_projection", "outside"), ("qa_outputs", "outside"), ("output", "top"),
+    ("lm_head", "part"), ("head", "part"), ("*_head", "outside"), ("head_dist", "outside"),
+    ("classifier", "outside"), ("output_projection", "outside"), ("qa_outputs", "outside"), ("output", "top"),
     ("score", "top"), ("proj_out", "top"), ("fc", "top"), ("decoder", "module"),
     ("logits", "word"), ("vocab", "word"), ("*norm", "word"), ("*norms", "word"),
     ("*normalization", "word"), ("ln_*", "part"), ("ln", "word"), ("bias", "word"),

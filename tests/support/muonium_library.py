@@ -4,20 +4,24 @@ Options and layouts go by the names that the reference uses, so that one descrip
 drives both. Arrays of bf16 are NumPy arrays of uint16.
 """
 import ctypes
-from ctypes import (c_bool, c_char_p, c_double, c_float, c_int, c_size_t, c_uint32, c_uint64,
-                    c_void_p)
+from ctypes import (c_bool, c_char_p, c_double, c_float, c_int, c_size_t, c_uint64, c_void_p)
 import os
 import pathlib
+import sys
 
 import numpy as np
 
 from reference.coefficients import Generated
 from reference.rounding import bf16_bits, bf16_values
 
-BUILD = pathlib.Path(
-    os.environ.get("MUONIUM_BUILD_DIR", pathlib.Path(__file__).resolve().parents[2] / "build")
-)
-MAX_DIMS = 8
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BUILD = pathlib.Path(os.environ.get("MUONIUM_BUILD_DIR", ROOT / "build"))
+os.environ["MUONIUM_LIBRARY"] = str(BUILD / "libmuonium.so")
+sys.path.insert(0, str(ROOT / "python"))
+
+from muonium._library import (MAX_DIMS, QK, Certificate, Counters, Tensor,  # noqa: E402
+                              ParameterReport as Report)
+
 STATUS = ("OK", "INVALID", "NO_MEMORY", "NON_FINITE", "NOT_CONVERGED", "IO", "FORMAT")
 
 # The values of the enums of muonium.h, by the names of the reference.
@@ -80,49 +84,6 @@ class Options(ctypes.Structure):
     ]
 
 
-class Tensor(ctypes.Structure):
-    _fields_ = [
-        ("name", c_char_p), ("dtype", c_int), ("ndim", c_size_t), ("shape", c_size_t * MAX_DIMS),
-        ("data", c_void_p), ("grad", c_void_p), ("f32_grad", c_bool),
-        ("strides", ctypes.POINTER(ctypes.c_ssize_t)),
-        ("grad_strides", ctypes.POINTER(ctypes.c_ssize_t)),
-        ("layout", c_int), ("out_axes", c_uint32), ("in_axes", c_uint32),
-        ("row_splits", ctypes.POINTER(c_size_t)), ("row_split_count", c_size_t),
-        ("heads", c_size_t), ("route", c_int),
-    ]
-
-
-class QK(ctypes.Structure):
-    _fields_ = [
-        ("query", c_size_t), ("key", c_size_t), ("query_row", c_size_t), ("key_row", c_size_t),
-        ("heads", c_size_t), ("key_heads", c_size_t), ("head_dim", c_size_t),
-        ("max_logits", ctypes.POINTER(c_float)), ("threshold", c_double),
-    ]
-
-
-class Report(ctypes.Structure):
-    _fields_ = [
-        ("name", c_char_p), ("muon", c_bool), ("reason", c_char_p), ("matrices", c_size_t),
-        ("rows", c_size_t), ("cols", c_size_t), ("form", c_int), ("restarts", c_int),
-        ("direct_set", c_char_p), ("flops", c_double), ("state_bytes", c_size_t), ("step_rms", c_double),
-        ("lr", c_double), ("steps", c_uint64),
-    ]
-
-
-class Counters(ctypes.Structure):
-    _fields_ = [
-        ("steps", c_uint64), ("matrices", c_uint64), ("skipped", c_uint64), ("rescued", c_uint64),
-        ("zero", c_uint64), ("muon", c_size_t), ("adam", c_size_t), ("state_bytes", c_size_t),
-        ("scratch_bytes", c_size_t), ("flops", c_double),
-    ]
-
-
-class Certificate(ctypes.Structure):
-    _fields_ = [("outcome", c_int), ("rescued", c_int), ("divisor", c_double),
-                ("deviation", c_double), ("bound", c_double), ("orthogonality_error", c_double),
-                ("sigma_min", c_double), ("sigma_max", c_double)]
-
-
 class MuoniumError(Exception):
     def __init__(self, status, message):
         super().__init__(f"{status}: {message}")
@@ -141,7 +102,7 @@ def _declare(library):
             ("options_init_sized", pointer(Options), c_size_t, c_size_t, c_char_p),
             ("create", pointer(Options), pointer(c_void_p)),
             ("add_group", c_void_p, pointer(Options), pointer(c_void_p)),
-            ("add", c_void_p, pointer(Tensor), c_void_p),
+            ("add_sized", c_void_p, pointer(Tensor), c_size_t, c_void_p),
             ("find", c_void_p, c_char_p, pointer(c_size_t)),
             ("set_data", c_void_p, c_size_t, c_void_p),
             ("set_grad", c_void_p, c_size_t, c_void_p),
@@ -153,10 +114,10 @@ def _declare(library):
             ("grad_norm", c_void_p, c_bool, pointer(c_double)),
             ("clip_grads", c_void_p, c_double, c_bool, pointer(c_double), pointer(c_double)),
             ("zero_grads", c_void_p),
-            ("qk_clip", c_void_p, pointer(QK), pointer(c_size_t)),
-            ("report", c_void_p, c_size_t, pointer(Report)),
-            ("count", c_void_p, pointer(Counters)),
-            ("certificates", c_void_p, c_size_t, pointer(Certificate), c_size_t,
+            ("qk_clip_sized", c_void_p, pointer(QK), c_size_t, pointer(c_size_t)),
+            ("report_sized", c_void_p, c_size_t, pointer(Report), c_size_t),
+            ("count_sized", c_void_p, pointer(Counters), c_size_t),
+            ("certificates_sized", c_void_p, c_size_t, pointer(Certificate), c_size_t, c_size_t,
              pointer(c_size_t)),
             ("set_threads", c_int)):
         function = getattr(library, "muonium_" + name)
@@ -295,7 +256,7 @@ class Optimizer:
             assert array is None or strided or array.flags.c_contiguous
         tensor.data, tensor.grad = address(data), address(grad)
         _set_layout(tensor, layout, data.ndim, kept)
-        call("add", self.handle, ctypes.byref(tensor), group)
+        call("add_sized", self.handle, ctypes.byref(tensor), ctypes.sizeof(tensor), group)
         index = LIBRARY.muonium_parameter_count(self.handle) - 1
         self.arrays[index] = [data, grad]
         return index
@@ -344,7 +305,8 @@ class Optimizer:
         logits = (c_float * len(max_logits))(*max_logits)
         clipped = c_size_t()
         qk = QK(max_logits=logits, heads=len(max_logits), **fields)
-        call("qk_clip", self.handle, ctypes.byref(qk), ctypes.byref(clipped))
+        call("qk_clip_sized", self.handle, ctypes.byref(qk), ctypes.sizeof(qk),
+             ctypes.byref(clipped))
         return clipped.value
 
     def find(self, name):
@@ -354,17 +316,19 @@ class Optimizer:
 
     def report(self, index):
         report = Report()
-        call("report", self.handle, index, ctypes.byref(report))
+        call("report_sized", self.handle, index, ctypes.byref(report), ctypes.sizeof(report))
         return report
 
     def count(self):
         counters = Counters()
-        call("count", self.handle, ctypes.byref(counters))
+        call("count_sized", self.handle, ctypes.byref(counters), ctypes.sizeof(counters))
         return counters
 
     def certificates(self, index):
         count = c_size_t()
-        call("certificates", self.handle, index, None, 0, ctypes.byref(count))
+        size = ctypes.sizeof(Certificate)
+        call("certificates_sized", self.handle, index, None, size, 0, ctypes.byref(count))
         found = (Certificate * max(count.value, 1))()
-        call("certificates", self.handle, index, found, count.value, ctypes.byref(count))
+        call("certificates_sized", self.handle, index, found, size, count.value,
+             ctypes.byref(count))
         return list(found[:count.value])
