@@ -46,14 +46,24 @@ typedef struct split {
     double by_column; /* seconds of each column, on top of price.fixed */
 } split;
 
+static bool has_state_per_row(const mu_parameter *p)
+{
+    mu_state_array arrays[MU_STATE_KINDS];
+    bool found = false;
+    for (size_t k = 0, kept = mu_state_arrays(p, arrays); k < kept; k++) {
+        found = found || arrays[k].spec->per_row;
+    }
+    return found;
+}
+
 static muonium_status consider_split(const muonium_optimizer *description,
                                      const muonium_mpi_plan_options *options, int ranks,
                                      double share, const mu_part *part, split *s)
 {
     const mu_parameter *p = description->parameters[part->piece.parameter];
     const muonium_group *group = p->group;
-    /* NorMuon needs whole rows; stochastic rounding numbers elements consecutively. */
-    bool whole = group->options.normuon ||
+    /* State per row needs whole rows; stochastic rounding numbers elements consecutively. */
+    bool whole = has_state_per_row(p) ||
                  (group->options.stochastic_rounding && p->tensor.dtype != MUONIUM_F32);
     *s = (split){.most = 1};
     if (whole || part->rows == 0 || !(part->piece.seconds > share) || ranks == 1 ||

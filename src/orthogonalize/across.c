@@ -17,7 +17,7 @@ size_t mu_across_bytes(size_t m, size_t columns, size_t block, muonium_dtype pre
     size_t width = precision == MUONIUM_F64 ? sizeof(double) : sizeof(float);
     size_t blocks = (columns + block - 1) / block;
     size_t pieces = columns / 256 + 2 * blocks + 2; /* no shorter than a block or 1024 */
-    size_t squares = (blocks + 1) * triangle(m) * width;
+    size_t squares = blocks * triangle(m) * width;
     size_t sums = (m * pieces + columns) * sizeof(double);
     return squares > sums ? squares : sums;
 }
