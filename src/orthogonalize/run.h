@@ -55,7 +55,6 @@ struct mu_run {
 /* A form: one way to evaluate the polynomials. */
 struct mu_form {
     muonium_form id;
-    const char *name;
     bool guarded;  /* it calls mu_guard, which may still rescale X */
     bool restarts; /* it computes R again from X where plan->restart says so */
     bool rounds;   /* in the half types it rounds as options.rounding says; others as `stored` */
