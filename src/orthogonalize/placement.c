@@ -24,6 +24,11 @@ static size_t task_count(size_t lines)
 
 /* ---- the local matrix ---- */
 
+bool mu_x_may_stay(const muonium_plan *plan, muonium_dtype dtype)
+{
+    return dtype == plan->kernel->type;
+}
+
 bool mu_x_bytes(const muonium_plan *plan, size_t *bytes)
 {
     size_t rows = plan->in_place ? 0 : plan->m;

@@ -124,6 +124,8 @@ static bool bytes_for(const muonium_plan *plan, unsigned workers, size_t *bytes)
 static muonium_status size_workspace(muonium_plan *plan)
 {
     size_t batch = plan->shape.batch, workers_bytes, surveys;
+    plan->ldx = mu_leading(plan->kernel, plan->n);
+    plan->ldr = mu_leading(plan->kernel, plan->m);
     plan->team = mu_pool_workers();
     plan->workers = 1;
     if (plan->m * plan->n <= SMALL_MATRIX) {
@@ -149,13 +151,12 @@ static muonium_status size_workspace(muonium_plan *plan)
 muonium_status mu_plan_narrow(muonium_plan *plan, size_t columns)
 {
     plan->n = columns;
-    plan->ldx = mu_leading(plan->kernel, columns);
     return size_workspace(plan);
 }
 
 muonium_status mu_plan_keep_in_place(muonium_plan *plan)
 {
-    plan->in_place = plan->kernel->type == MUONIUM_F32;
+    plan->in_place = mu_x_may_stay(plan, MUONIUM_F32);
     return size_workspace(plan);
 }
 
@@ -236,8 +237,6 @@ static muonium_status fill_plan(muonium_plan *plan)
     plan->half = o->precision == MUONIUM_BF16 || o->precision == MUONIUM_F16;
     plan->m = plan->tall ? plan->shape.cols : plan->shape.rows;
     plan->n = plan->tall ? plan->shape.rows : plan->shape.cols;
-    plan->ldx = mu_leading(plan->kernel, plan->n);
-    plan->ldr = mu_leading(plan->kernel, plan->m);
     plan->normalization = mu_normalization_of(o->normalization);
     mu_choose_form(plan);
     if (plan->half) {

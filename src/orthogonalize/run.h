@@ -56,7 +56,6 @@ struct mu_run {
 /* A form: one way to evaluate the polynomials. */
 struct mu_form {
     muonium_form id;
-    const char *name;
     bool guarded;  /* it calls mu_guard, which may still rescale X */
     bool restarts; /* it computes R again from X where plan->restart says so */
     bool rounds;   /* in the half types it rounds as options.rounding says; others as `stored` */
@@ -90,6 +89,9 @@ const mu_direct_set *mu_direct_set_of(const muonium_plan_options *options);
 const char *mu_other_polynomial(const muonium_plan_options *options);
 
 /* ---- placement.c: where X is, and where the next X goes ---- */
+
+/* Whether X may stay in dense matrices of this type while the plan runs. */
+bool mu_x_may_stay(const muonium_plan *plan, muonium_dtype dtype);
 
 /* Bytes of the workspace for X; false if they overflow. A plan that works in place needs none. */
 bool mu_x_bytes(const muonium_plan *plan, size_t *bytes);
