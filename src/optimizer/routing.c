@@ -149,7 +149,8 @@ static size_t count_above_one(const muonium_tensor *tensor)
 }
 
 /* Whether the sides of an (out, in) matrix suit Muon; if not, writes the reason. */
-static bool fits(const muonium_options *options, size_t out, size_t in, char reason[MU_REASON_SIZE])
+static bool sides_fit(const muonium_options *options, size_t out, size_t in,
+                      char reason[MU_REASON_SIZE])
 {
     const size_t small = out < in ? out : in, large = out < in ? in : out;
     const double aspect = (double)large / (double)small;
@@ -189,13 +190,13 @@ static bool shape_fits(const muonium_tensor *tensor, const muonium_options *opti
             strcpy(reason, "leading_unit_dims");
             return false;
         }
-        return fits(options, tensor->shape[0], matrices->positions * cols, reason);
+        return sides_fit(options, tensor->shape[0], matrices->positions * cols, reason);
     }
     if (matrices->sizes == NULL) {
-        return fits(options, matrices->rows.total / matrices->blocks, cols, reason);
+        return sides_fit(options, matrices->rows.total / matrices->blocks, cols, reason);
     }
     for (size_t block = 0; block < matrices->blocks; block++) {
-        if (!fits(options, matrices->sizes[block], cols, reason)) {
+        if (!sides_fit(options, matrices->sizes[block], cols, reason)) {
             return false;
         }
     }
