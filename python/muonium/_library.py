@@ -120,7 +120,8 @@ class Options(Structure):
                 ("min_dim", c_size_t), ("max_aspect", c_double), ("only_2d", c_bool), ("kernels_in_out", c_bool),
                 ("layout_3d", c_int), ("state_dtype", c_int), ("master", c_bool),
                 ("stochastic_rounding", c_bool), ("seed", ctypes.c_uint64),
-                ("scratch_bytes", c_size_t), ("log", c_void_p), ("log_context", c_void_p)]
+                ("scratch_bytes", c_size_t), ("log", c_void_p), ("log_context", c_void_p),
+                ("adaptive", c_bool)]
 
 
 MAX_DIMS = 8

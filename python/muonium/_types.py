@@ -62,6 +62,7 @@ class Options(ParameterOptions, total=False):
     decay: Optional[Literal["decoupled", "cautious", "independent"]]
     spatial_normalize: Optional[bool]
     normalize_spatial: Optional[bool]
+    adaptive: Optional[bool]
     normuon: Optional[bool]
     normuon_beta2: Optional[float]
     normuon_eps: Optional[float]

@@ -80,7 +80,7 @@ class Options(ctypes.Structure):
         ("min_dim", c_size_t), ("max_aspect", c_double), ("only_2d", c_bool), ("kernels_in_out", c_bool),
         ("layout_3d", c_int), ("state_dtype", c_int), ("master", c_bool),
         ("stochastic_rounding", c_bool), ("seed", c_uint64), ("scratch_bytes", c_size_t),
-        ("log", LogFunction), ("log_context", c_void_p),
+        ("log", LogFunction), ("log_context", c_void_p), ("adaptive", c_bool),
     ]
 
 
