@@ -74,27 +74,21 @@ static const mu_name_pattern motif_patterns[] = {
 
 /* In the order of muonium_routing. */
 static const struct rule {
-    const char *name;
     const mu_name_pattern *patterns;
     size_t pattern_count;
     bool only_2d;
     bool limits; /* unit dimensions, min_dim and max_aspect count; else two dimensions suffice */
 } rules[] = {
-    {"muonium", default_patterns, COUNT(default_patterns), false, true},
-    {"timm", NULL, 0, false, true},
-    {"torch", NULL, 0, true, false},
-    {"wrapper", wrapper_patterns, COUNT(wrapper_patterns), true, false},
-    {"keller", NULL, 0, false, false},
-    {"moonlight", moonlight_patterns, COUNT(moonlight_patterns), false, false},
-    {"motif", motif_patterns, COUNT(motif_patterns), false, false},
+    [MUONIUM_ROUTING_MUONIUM] = {default_patterns, COUNT(default_patterns), false, true},
+    [MUONIUM_ROUTING_TIMM] = {NULL, 0, false, true},
+    [MUONIUM_ROUTING_TORCH] = {NULL, 0, true, false},
+    [MUONIUM_ROUTING_WRAPPER] = {wrapper_patterns, COUNT(wrapper_patterns), true, false},
+    [MUONIUM_ROUTING_KELLER] = {NULL, 0, false, false},
+    [MUONIUM_ROUTING_MOONLIGHT] = {moonlight_patterns, COUNT(moonlight_patterns), false, false},
+    [MUONIUM_ROUTING_MOTIF] = {motif_patterns, COUNT(motif_patterns), false, false},
 };
 
 _Static_assert(COUNT(rules) == MUONIUM_ROUTING_MOTIF + 1, "a rule for each muonium_routing");
-
-const char *muonium_routing_name(int index)
-{
-    return index >= 0 && (size_t)index < COUNT(rules) ? rules[index].name : NULL;
-}
 
 const char *muonium_default_pattern(int index, const char **place)
 {
