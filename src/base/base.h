@@ -117,6 +117,16 @@ muonium_status mu_nested_read(const mu_nested *nested, const void *given, void *
 void mu_nested_write(const mu_nested *nested, void *options, size_t size, size_t inner,
                      const void *from);
 
+/* ---- number.c: numbers as text that does not depend on the locale ---- */
+
+enum { MU_NUMBER_BYTES = 32 };
+
+/* The shortest of 15 to 17 digits that comes back equal. */
+void mu_format_number(double value, char text[MU_NUMBER_BYTES]);
+
+/* Read a whole text as a number; false if it is none. */
+bool mu_parse_number(const char *text, size_t length, double *value);
+
 /* ---- sized.c: structs of which the caller has `size` bytes and this library knows `known` ---- */
 
 /* Copy what was filled to the caller's struct, and zero what the caller knows more. Both

@@ -19,7 +19,6 @@
 enum {
     MU_MAX_SQUARES = MU_MAX_PRODUCTS + 4, /* of the direct form */
     MU_GUARD_SQUARES = 3,   /* R and two more: for mu_largest_eigenvalue, for rounded products */
-    MU_ROWS_PER_TASK = 16,  /* of a pass over a matrix that workers share */
     MU_COLS_PER_BLOCK = 128 /* of X: converted at a time, MU_ROWS_PER_TASK rows by as many */
 };
 
@@ -221,9 +220,8 @@ mu_survey mu_survey_matrix(const mu_run *run);
  * `across` they cover the columns of all processes. */
 void mu_square_rows(mu_run *run);
 
-/* ---- across.c: R = X X^T, and row_sums, over the columns of all processes ---- */
+/* ---- across.c: R = X X^T, over the columns of all processes ---- */
 
 void mu_gram_of_x(mu_run *run);
-void mu_add_row_sums(mu_run *run);
 
 #endif
