@@ -288,11 +288,15 @@ static muonium_status fill_schedule(const muonium_optimizer *optimizer, mu_sched
     }
     classify(optimizer, schedule, &known);
     mu_index_release(&known);
-    muonium_status status = mu_rows_choose(MUONIUM_F32, &schedule->rows);
+    mu_features usable;
+    muonium_status status = mu_cpu_choose(&usable);
+    if (status == MUONIUM_OK) {
+        status = mu_rows_choose(MUONIUM_F32, &schedule->rows);
+    }
     if (status != MUONIUM_OK) {
         return status;
     }
-    schedule->elementwise = mu_elementwise_for(schedule->rows->isa);
+    schedule->elementwise = mu_elementwise_for(usable);
     cut_chunks(optimizer, schedule);
     return allocate_scratch(optimizer, schedule);
 }
