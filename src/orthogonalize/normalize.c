@@ -100,7 +100,9 @@ static void divide_by_spectral(mu_run *run, const mu_survey *survey, double frob
 {
     (void)frobenius;
     compute_gram(run);
-    divide_by(run, survey, sqrt(mu_largest_eigenvalue(run)));
+    /* optax divides by the norm itself. */
+    bool bounded = run->plan->options.eps_mode != MUONIUM_EPS_OPTAX;
+    divide_by(run, survey, sqrt(mu_largest_eigenvalue(run, bounded)));
 }
 
 /* R_ij / (d_i d_j) */

@@ -204,9 +204,10 @@ void mu_certify_zero(mu_run *run, muonium_outcome outcome);
 /* The Frobenius norm of an m x m matrix of the workspace. */
 double mu_frobenius_norm(const mu_run *run, const void *square);
 
-/* An upper bound on the largest eigenvalue of R, which exceeds it by at most 1 % unless seven
- * squarings of R are too few for that. Uses square[1] and square[2]. */
-double mu_largest_eigenvalue(mu_run *run);
+/* If `bounded`, an upper bound on the largest eigenvalue of R, which exceeds it by at most 1 %
+ * unless seven squarings of R are too few for that. Else the eigenvalue up to rounding, in at most
+ * twenty squarings. Uses square[1] and square[2]. */
+double mu_largest_eigenvalue(mu_run *run, bool bounded);
 
 /* The range of the singular values of X, by Lanczos iterations on R: never wider than the true
  * range but for rounding. Uses square[1] and square[2]. */
