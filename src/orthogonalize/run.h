@@ -52,7 +52,7 @@ struct mu_run {
 
 /* ---- the tables ---- */
 
-/* A form: one way to evaluate the polynomials. */
+/* A form: one way to evaluate the polynomials. options.def has its name. */
 struct mu_form {
     muonium_form id;
     bool guarded;  /* it calls mu_guard, which may still rescale X */
@@ -68,9 +68,8 @@ struct mu_form {
 
 extern const mu_form mu_form_standard, mu_form_gram, mu_form_direct;
 
-/* A normalisation: one bound on the largest singular value. */
+/* A normalisation: one bound on the largest singular value. options.def has its name. */
 struct mu_normalization {
-    const char *name;
     int squares;        /* m x m matrices that it needs */
     bool trusts_caller; /* it divides by nothing: the caller promises the bound */
     bool optax_clamps;  /* in eps mode `optax`: clamp the square of the divisor to 1e-8 */
