@@ -91,7 +91,7 @@ typedef struct mu_kernel {
 /* The kernel in use for products of operands of a type: of a half type, one that multiplies it
  * where there is one and it is faster, else that of f32. Chosen once per process from the CPU and
  * MUONIUM_CPU, for bf16 by a millisecond of measuring unless that variable decides. */
-MU_SHARED muonium_status mu_kernel_choose(muonium_dtype type, const mu_kernel **kernel);
+muonium_status mu_kernel_choose(muonium_dtype type, const mu_kernel **kernel);
 
 /* Whether a kernel that multiplies a half type is to be used, by its operations per second and
  * those of f32. It packs every operand, which costs small matrices most: at 1.2 times the rate

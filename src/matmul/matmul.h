@@ -38,7 +38,7 @@ size_t mu_leading(const mu_kernel *kernel, size_t n);
 /* Sums over k columns are formed in blocks of this many, each onto zero, and the blocks
  * added in order: so the Gram matrices of such blocks, added in order, are bit for bit that
  * of the whole. */
-MU_SHARED size_t mu_block_columns(const mu_kernel *kernel, size_t k);
+size_t mu_block_columns(const mu_kernel *kernel, size_t k);
 
 /* Bytes of scratch that each product of this shape (m x n, m x m) needs on up to
  * `workers` threads; false if that does not fit into a size_t. */

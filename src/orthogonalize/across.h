@@ -30,6 +30,6 @@ typedef struct mu_across {
 } mu_across;
 
 /* Bytes of memory that a share of `columns` columns needs, with one part more than blocks. */
-MU_SHARED size_t mu_across_bytes(size_t m, size_t columns, size_t block, muonium_dtype precision);
+size_t mu_across_bytes(size_t m, size_t columns, size_t block, muonium_dtype precision);
 
 #endif
