@@ -227,12 +227,13 @@ static void draw_legend(FILE *out, double x, double y, const coeffs_plot *plot)
     size_t count = 0;
     for (int g = (groups - 1) % stride; g < groups; g += stride) {
         bool several = last[g] > first[g];
-        snprintf(text[count], sizeof text[count], several ? "steps %d–%d" : "step %d", first[g] + 1,
+        snprintf(text[count], sizeof text[count], several ? "%d–%d" : "%d", first[g] + 1,
                  last[g] + 1);
         strokes[count] = step_colour(last[g], plot->steps);
         keys[count] = (svg_key){step_line(last[g], plot->steps, &strokes[count]), text[count]};
         count++;
     }
+    svg_text(out, x, y - 18, SVG_LABEL, SVG_START, NULL, "iteration");
     svg_legend(out, x, y, keys, count);
 }
 
@@ -248,8 +249,8 @@ void coeffs_plot_write(FILE *out, const coeffs_plot *plot)
     double top = panel_top(plot);
     char caption[256], description[512];
     snprintf(caption, sizeof caption,
-             "Shaded: after %d step%s every σ from %g to 1 lies within %.2g of 1. "
-             "Steps on the way are faint beyond their first peak.",
+             "Shaded: after %d iteration%s every σ from %g to 1 is within %.2g of 1. "
+             "Earlier iterations are faint beyond their first peak.",
              plot->steps, plot->steps == 1 ? "" : "s", plot->lower,
              fmax(1 - band.low, band.high - 1));
     snprintf(description, sizeof description, "%s, %s. %s", plot->title, plot->subtitle, caption);
@@ -266,8 +267,8 @@ void coeffs_plot_write(FILE *out, const coeffs_plot *plot)
         530,
         336,
         {plot_low(plot->lower), plot_high, true, "singular value σ of the scaled matrix"},
-        {0, top, false, "σ after the steps so far"}};
-    svg_text(out, 34, 106, SVG_HEADING, SVG_START, NULL, "All steps together");
+        {0, top, false, "σ after the iterations so far"}};
+    svg_text(out, 34, 106, SVG_HEADING, SVG_START, NULL, "All iterations together");
     draw_compositions(&left, plot);
 
     svg_panel right = {out,
@@ -276,15 +277,15 @@ void coeffs_plot_write(FILE *out, const coeffs_plot *plot)
                        140,
                        232,
                        336,
-                       {0, top, false, "σ before the step"},
+                       {0, top, false, "σ before the iteration"},
                        {0, top, false, "σ after it"}};
-    svg_text(out, 654, 106, SVG_HEADING, SVG_START, NULL, "Each step alone");
+    svg_text(out, 654, 106, SVG_HEADING, SVG_START, NULL, "Each iteration alone");
     draw_polynomials(&right, plot);
     draw_legend(out, 936, 150, plot);
 
     svg_text(out, 34, 546, SVG_CAPTION, SVG_START, NULL, caption);
     svg_text(out, 34, 564, SVG_CAPTION, SVG_START, NULL,
-             "Each step maps σ to aσ + bσ³ + cσ⁵ and is drawn on the right over the values that "
-             "reach it. The dashed line is the aim.");
+             "Each iteration maps σ to aσ + bσ³ + cσ⁵. The right panel shows it over its possible "
+             "inputs. The dashed line is the target, 1.");
     svg_end(out);
 }

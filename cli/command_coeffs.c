@@ -94,10 +94,10 @@ static int make_table(const command *self, const arguments *given, result *r)
     return EXIT_OK;
 }
 
-/* "8 steps, lower 0.001, safety 0.02, cushion 0.02", as far as it applies. */
+/* "8 iterations, lower 0.001, safety 0.02, cushion 0.02", as far as it applies. */
 static void describe(const result *r, char *text, size_t size)
 {
-    int used = snprintf(text, size, "%d step%s", r->steps, r->steps == 1 ? "" : "s");
+    int used = snprintf(text, size, "%d iteration%s", r->steps, r->steps == 1 ? "" : "s");
     if (r->preset == NULL) {
         used += snprintf(text + used, size - (size_t)used, ", lower %g, safety %g", r->lower,
                          r->safety);
@@ -119,12 +119,13 @@ static void print_table(const result *r)
     char subtitle[128];
     describe(r, subtitle, sizeof subtitle);
     printf("%s: %s\n", r->title, subtitle);
-    printf("Each step maps a singular value s to a s + b s^3 + c s^5; the last two columns are\n"
-           "where those from %g to 1 lie after it.\n\n",
-           r->lower);
-    printf("%4s  %22s  %22s  %22s  %12s  %12s\n", "step", "a", "b", "c", "lowest", "highest");
+    printf(
+        "Each iteration maps a singular value s to a s + b s^3 + c s^5. The last two columns\n"
+        "are the range of the singular values after it, for a matrix with values from %g to 1.\n\n",
+        r->lower);
+    printf("%9s  %22s  %22s  %22s  %12s  %12s\n", "iteration", "a", "b", "c", "lowest", "highest");
     for (int i = 0; i < r->steps; i++) {
-        printf("%4d", i + 1);
+        printf("%9d", i + 1);
         print_row(r->table[i]);
         printf("  %12.10f  %12.10f\n", r->bands[i].low, r->bands[i].high);
     }
@@ -267,7 +268,7 @@ const command command_coeffs = {
         "between LOWER and 1 as close to 1 as possible in the given number of iterations. --preset "
         "prints a published table instead. If the table has fewer rows than --steps, its last row "
         "repeats.",
-    .example = "muonium coeffs --steps 8 --lower 1e-3 --plot steps.svg\n"
+    .example = "muonium coeffs --steps 8 --lower 1e-3 --plot coefficients.svg\n"
                "muonium coeffs --preset original --json",
     .options = options,
     .option_count = sizeof options / sizeof options[0],

@@ -5,5 +5,5 @@
 
 const environment_variable environment_variables[ENVIRONMENT_VARIABLES] = {
     {"MUONIUM_CPU", "instruction set to use: portable, avx2, avx512, avx512_bf16"},
-    {"MUONIUM_NUM_THREADS", "threads to use"},
+    {"MUONIUM_NUM_THREADS", "number of threads; by default one per CPU"},
 };

@@ -113,7 +113,7 @@ void help_overview(FILE *out)
     for (size_t i = 0; commands[i] != NULL; i++) {
         fprintf(out, "  %-16s%s\n", commands[i]->name, commands[i]->summary);
     }
-    fputs("\n'muonium COMMAND --help' tells all about one command, with an example.\n"
+    fputs("\n'muonium COMMAND --help' explains one command, with an example.\n"
           "'muonium --version' prints the version.\n"
           "Exit codes: 0 done, 1 failed, 2 wrong command line.\n",
           out);

@@ -61,10 +61,10 @@ static void print_plan(const muonium_plan_info *plan)
     if (plan->direct_set) {
         printf("set %s", plan->direct_set);
     } else {
-        printf("%d step%s", plan->steps, plan->steps == 1 ? "" : "s");
+        printf("%d iteration%s", plan->steps, plan->steps == 1 ? "" : "s");
     }
     for (int i = 0; i < plan->restarts; i++) {
-        printf("%s%d", i == 0 ? ", restart before step " : " and ", plan->restart[i] + 1);
+        printf("%s%d", i == 0 ? ", restart before iteration " : " and ", plan->restart[i] + 1);
     }
     unit_text flops = units_flops(plan->flops), workspace = units_bytes(plan->workspace);
     printf(", %s per matrix, workspace %s\n", flops.text, workspace.text);

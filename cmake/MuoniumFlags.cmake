@@ -1,5 +1,5 @@
-# The compiler flags of every file, as the target muonium-flags, and those that
-# a file gets by its name.
+# The compiler flags of every file, as the target muonium-flags. Kernels choose their instruction
+# set in the source (src/vector/kernels/target.h).
 
 add_library(muonium-flags INTERFACE)
 
@@ -23,34 +23,3 @@ if(MUONIUM_COVERAGE)
     target_compile_options(muonium-flags INTERFACE --coverage -O0 -g)
     add_link_options(--coverage)
 endif()
-
-set(is_x86_64 FALSE)
-if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$" AND CMAKE_SIZEOF_VOID_P EQUAL 8)
-    set(is_x86_64 TRUE)
-    # gcc has it since 10, clang since 9; f32 products stand in for it, with the same results.
-    include(CheckCCompilerFlag)
-    check_c_compiler_flag(-mavx512bf16 MUONIUM_COMPILER_HAS_AVX512_BF16)
-    if(MUONIUM_COMPILER_HAS_AVX512_BF16)
-        target_compile_definitions(muonium-flags INTERFACE MU_HAVE_AVX512_BF16)
-    endif()
-endif()
-
-# Files named *_avx2.c, *_avx512.c and *_avx512_bf16.c are compiled for that instruction set; the
-# dispatcher calls them only where the processor has it. On other architectures, or for a compiler
-# that does not have it, the same files guard themselves and compile to nothing.
-function(muonium_instruction_set_flags)
-    if(NOT is_x86_64)
-        return()
-    endif()
-    set(avx2 -mavx2 -mfma -mf16c)
-    set(avx512 ${avx2} -mavx512f -mavx512dq -mavx512bw -mavx512vl -mprefer-vector-width=512)
-    set(avx512_bf16 ${avx512})
-    if(MUONIUM_COMPILER_HAS_AVX512_BF16)
-        list(APPEND avx512_bf16 -mavx512bf16)
-    endif()
-    foreach(source ${ARGN})
-        if(source MATCHES "_(avx2|avx512|avx512_bf16)\\.c$")
-            set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "${${CMAKE_MATCH_1}}")
-        endif()
-    endforeach()
-endfunction()

@@ -12,8 +12,8 @@ if(MUONIUM_MANUAL)
     add_custom_target(muonium-manual ALL)
 endif()
 
-# A public header of the pkg-config package `package`: it is its own manual. The other arguments
-# are the C files that have the defaults of its options.
+# A public header of the pkg-config package `package`: it is its own manual. The other argument
+# is the table of its options.
 function(muonium_manual_of header package)
     list(TRANSFORM ARGN PREPEND ${PROJECT_SOURCE_DIR}/ OUTPUT_VARIABLE defaults)
     get_filename_component(name ${header} NAME_WE)
@@ -33,7 +33,7 @@ endfunction()
 set(command_manual OFF)
 if(MUONIUM_MANUAL)
     muonium_manual_of(include/muonium.h muonium
-        src/optimizer/options.c src/orthogonalize/plan.c)
+        src/options/options.def)
     if(muonium_with_mpi)
         muonium_manual_of(include/muonium_mpi.h muonium_mpi)
         muonium_manual_of(include/muonium_mpi_plan.h muonium_mpi)

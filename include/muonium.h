@@ -664,6 +664,73 @@ static inline muonium_status muonium_options_init(muonium_options *options, cons
 /* The recipes by index, from 0; NULL past the last. */
 MUONIUM_API const char *muonium_recipe_name(int index);
 
+/* ---------------------------------------------------------- options by name -- */
+
+/* Every option can be listed, described, read and set by name, so that a command line, a
+ * configuration file or a binding to another language needs no list of its own. The names are
+ * those of the fields of muonium_options and of its member plan: "lr", "steps", ...
+ *
+ *     const muonium_option *o;
+ *     for (int i = 0; (o = muonium_option_at(i)) != NULL; i++) {
+ *         printf("%s: %s\n", o->name, o->help);
+ *     }
+ *     muonium_option_set(&options, "steps", "8");
+ */
+
+/* The types of options, and their text. */
+typedef enum muonium_option_type {
+    MUONIUM_OPTION_NUMBER = 0,  /* double; text as "0.02", "inf" */
+    MUONIUM_OPTION_INTEGER = 1, /* a whole number of `size` bytes; text as "5" */
+    MUONIUM_OPTION_SWITCH = 2,  /* bool; text "yes" or "no" (set also takes on, off, true, false) */
+    MUONIUM_OPTION_CHOICE = 3,  /* the enum `enum_type`; the text is the name of a value */
+    MUONIUM_OPTION_NAME = 4,    /* a string, one of muonium_option_choice; "" for NULL */
+    MUONIUM_OPTION_TABLE = 5,   /* a table of coefficients and its rows; text "a,b,c;a,b,c" */
+    MUONIUM_OPTION_LIST = 6,    /* strings and their count; text "one,two", separators in a
+                                   string as %xx */
+    MUONIUM_OPTION_CALLBACK = 7 /* a function and its context; text "set" or "" */
+} muonium_option_type;
+
+/* What is known of an option. Belongs to the library and lives as long as it. */
+typedef struct muonium_option {
+    const char *name;
+    const char *help; /* a sentence without capital and full stop */
+    muonium_option_type type;
+    bool plan;             /* a field of muonium_plan_options, in muonium_options.plan */
+    bool saved;            /* in checkpoints; the others change no result */
+    const char *enum_type; /* of a choice: its enum, as "muonium_form"; else NULL */
+    const char *range;     /* of a number: what is valid, in words; else NULL */
+    double least, most;    /* of a number: the same as bounds, which are included */
+    size_t offset, size;   /* of the field in its struct, as this library knows it. Types of two
+                              fields have them one after the other; `size` is that of the first */
+} muonium_option;
+
+/* The options by index, from 0, NULL past the last; and by name, NULL if there is none. */
+MUONIUM_API const muonium_option *muonium_option_at(int index);
+MUONIUM_API const muonium_option *muonium_option_find(const char *name);
+
+/* The names that a choice or a name may have, by index, from 0; NULL past the last, and for
+ * options of other types. */
+MUONIUM_API const char *muonium_option_choice(const muonium_option *option, int index);
+
+/* Write the value of an option as text to `text`, of `size` bytes. NULL options: the default.
+ * 64 bytes are enough for all but tables and lists; too few are an error. */
+MUONIUM_API muonium_status muonium_option_get(const muonium_options *options, const char *name,
+                                              char *text, size_t size);
+
+/* Set an option from text. An unknown name, a text that is no value, and a value out of range
+ * are errors that say what is valid; nothing has then changed. Names are stored as pointers to
+ * the library's own strings, so `text` need not live on. Tables, lists and callbacks point to
+ * memory of the caller: they can only be cleared here, by "". Setting "coefficients" clears
+ * the table, which would go before it. */
+MUONIUM_API muonium_status muonium_option_set(muonium_options *options, const char *name,
+                                              const char *text);
+
+/* The name of a value of a public enum: muonium_enum_name("muonium_form", MUONIUM_FORM_GRAM) is
+ * "gram". Values count from 0; NULL past the last, and for an unknown enum. */
+MUONIUM_API const char *muonium_enum_name(const char *type, int value);
+
+/* ------------------------------------------------------------ parameters -- */
+
 /* The rules of muonium_routing by index, from 0: "muonium", "timm", ... NULL past the last. */
 MUONIUM_API const char *muonium_routing_name(int index);
 

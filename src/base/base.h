@@ -7,6 +7,15 @@
 
 #include "muonium.h"
 
+/* Results must not depend on whether a compiler fuses multiplications and additions: kernels ask
+ * for that explicitly. CMake passes the same as flags (cmake/MuoniumFlags.cmake says why); this is
+ * for builds without them. With -std=c11 gcc does not fuse anyway. */
+#if defined(__clang__)
+#pragma STDC FP_CONTRACT OFF
+#elif defined(__GNUC__) && !defined(__STRICT_ANSI__)
+#pragma GCC optimize("fp-contract=off", "no-math-errno", "no-trapping-math")
+#endif
+
 #if !defined(__x86_64__)
 #include <fenv.h>
 #endif
@@ -107,6 +116,16 @@ muonium_status mu_nested_read(const mu_nested *nested, const void *given, void *
 /* Fill the caller's version, whose sizes have been checked, from ours. */
 void mu_nested_write(const mu_nested *nested, void *options, size_t size, size_t inner,
                      const void *from);
+
+/* ---- number.c: numbers as text that does not depend on the locale ---- */
+
+enum { MU_NUMBER_BYTES = 32 };
+
+/* The shortest of 15 to 17 digits that comes back equal. */
+void mu_format_number(double value, char text[MU_NUMBER_BYTES]);
+
+/* Read a whole text as a number; false if it is none. */
+bool mu_parse_number(const char *text, size_t length, double *value);
 
 /* ---- sized.c: structs of which the caller has `size` bytes and this library knows `known` ---- */
 
@@ -227,18 +246,54 @@ void mu_fenv_leave(mu_fenv environment);
 
 /* ---- cpu.c: what the processor can do ---- */
 
-typedef enum mu_isa {
-    MU_ISA_PORTABLE = 0,
-    MU_ISA_AVX2 = 1,
-    MU_ISA_AVX512 = 2,
-    MU_ISA_AVX512_BF16 = 3
-} mu_isa;
+/* Whether the compiler knows AVX512-BF16. Products of f32 replace it, with the same results. */
+#if defined(__x86_64__) && defined(__clang__)
+#if __clang_major__ >= 9
+#define MU_HAVE_AVX512_BF16
+#endif
+#elif defined(__x86_64__) && __GNUC__ >= 10
+#define MU_HAVE_AVX512_BF16
+#endif
+
+/* A set of CPU features. Every architecture has bits of its own. */
+typedef unsigned mu_features;
+enum {
+    MU_CPU_SSE42 = 1 << 0,
+    MU_CPU_AVX = 1 << 1,
+    MU_CPU_F16C = 1 << 2,
+    MU_CPU_FMA = 1 << 3,
+    MU_CPU_AVX2 = 1 << 4,
+    MU_CPU_AVX512F = 1 << 5,
+    MU_CPU_AVX512DQ = 1 << 6,
+    MU_CPU_AVX512BW = 1 << 7,
+    MU_CPU_AVX512VL = 1 << 8,
+    MU_CPU_AVX512_BF16 = 1 << 9,
+    MU_CPU_AVX512_FP16 = 1 << 10
+};
+
+/* MU_NEEDS_name: the features of an instruction set. */
+#define INSTRUCTION_SET(name, features) enum { MU_NEEDS_##name = features };
+#include "base/instruction_sets.def"
+#undef INSTRUCTION_SET
+
+static inline bool mu_includes(mu_features set, mu_features part)
+{
+    return (part & ~set) == 0;
+}
+
+typedef struct mu_instruction_set {
+    const char *name;
+    mu_features needs;
+} mu_instruction_set;
+
+/* Those that this build knows, from 0, the most general first; NULL past the last. */
+const mu_instruction_set *mu_instruction_set_at(size_t index);
 
 typedef struct mu_cpu {
-    mu_isa best;     /* the most capable that CPU, operating system and compiler offer */
-    size_t l1_bytes; /* data caches per core; usual values where unknown */
+    mu_features has;      /* what both CPU and operating system offer */
+    const char *features; /* their names, separated by spaces */
+    size_t l1_bytes;      /* data caches per core; usual values where unknown */
     size_t l2_bytes;
-    const char *features; /* names, separated by spaces */
 } mu_cpu;
 
 const mu_cpu *mu_cpu_detect(void); /* cached; never fails */
@@ -246,10 +301,13 @@ const mu_cpu *mu_cpu_detect(void); /* cached; never fails */
 /* The value of MUONIUM_CPU as read once per process; NULL if unset or empty. */
 const char *mu_cpu_override(void);
 
-/* The instruction set in use: the CPU's best, or what MUONIUM_CPU says. Fails, with a message, if
- * that variable or MUONIUM_NUM_THREADS cannot be obeyed. */
-muonium_status mu_cpu_choose(mu_isa *isa);
-const char *mu_cpu_isa_name(mu_isa isa);
-const char *mu_cpu_reason(void); /* of the choice, once made */
+/* The features that kernels may use: all that the CPU has, or those of the instruction set that
+ * MUONIUM_CPU names. Fails, with a message, if that variable or MUONIUM_NUM_THREADS cannot be
+ * obeyed. */
+muonium_status mu_cpu_choose(mu_features *usable);
+
+/* Once that has succeeded: the most capable instruction set in use, and why. */
+const char *mu_cpu_isa(void);
+const char *mu_cpu_reason(void);
 
 #endif

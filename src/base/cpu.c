@@ -56,19 +56,19 @@ static const struct feature {
     unsigned leaf, subleaf;
     unsigned reg, bit;
     unsigned saved; /* what XCR0 must contain; 0 for features older than XCR0 */
-    mu_isa needed_by;
+    mu_features feature;
 } features[] = {
-    {"sse4.2", 1, 0, ECX, 20, 0, MU_ISA_PORTABLE},
-    {"avx", 1, 0, ECX, 28, XMM_YMM, MU_ISA_AVX2},
-    {"f16c", 1, 0, ECX, 29, XMM_YMM, MU_ISA_AVX2},
-    {"fma", 1, 0, ECX, 12, XMM_YMM, MU_ISA_AVX2},
-    {"avx2", 7, 0, EBX, 5, XMM_YMM, MU_ISA_AVX2},
-    {"avx512f", 7, 0, EBX, 16, XMM_YMM_ZMM_MASKS, MU_ISA_AVX512},
-    {"avx512dq", 7, 0, EBX, 17, XMM_YMM_ZMM_MASKS, MU_ISA_AVX512},
-    {"avx512bw", 7, 0, EBX, 30, XMM_YMM_ZMM_MASKS, MU_ISA_AVX512},
-    {"avx512vl", 7, 0, EBX, 31, XMM_YMM_ZMM_MASKS, MU_ISA_AVX512},
-    {"avx512_bf16", 7, 1, EAX, 5, XMM_YMM_ZMM_MASKS, MU_ISA_AVX512_BF16},
-    {"avx512_fp16", 7, 0, EDX, 23, XMM_YMM_ZMM_MASKS, MU_ISA_PORTABLE},
+    {"sse4.2", 1, 0, ECX, 20, 0, MU_CPU_SSE42},
+    {"avx", 1, 0, ECX, 28, XMM_YMM, MU_CPU_AVX},
+    {"f16c", 1, 0, ECX, 29, XMM_YMM, MU_CPU_F16C},
+    {"fma", 1, 0, ECX, 12, XMM_YMM, MU_CPU_FMA},
+    {"avx2", 7, 0, EBX, 5, XMM_YMM, MU_CPU_AVX2},
+    {"avx512f", 7, 0, EBX, 16, XMM_YMM_ZMM_MASKS, MU_CPU_AVX512F},
+    {"avx512dq", 7, 0, EBX, 17, XMM_YMM_ZMM_MASKS, MU_CPU_AVX512DQ},
+    {"avx512bw", 7, 0, EBX, 30, XMM_YMM_ZMM_MASKS, MU_CPU_AVX512BW},
+    {"avx512vl", 7, 0, EBX, 31, XMM_YMM_ZMM_MASKS, MU_CPU_AVX512VL},
+    {"avx512_bf16", 7, 1, EAX, 5, XMM_YMM_ZMM_MASKS, MU_CPU_AVX512_BF16},
+    {"avx512_fp16", 7, 0, EDX, 23, XMM_YMM_ZMM_MASKS, MU_CPU_AVX512_FP16},
 };
 enum { FEATURES = sizeof features / sizeof features[0] };
 
@@ -76,35 +76,18 @@ static void detect_features(mu_cpu *cpu)
 {
     static char names[FEATURES * 16];
     unsigned saved = saved_registers();
-    bool complete[] = {true, true, true, true}; /* mu_isa, each with all that are before it */
     size_t length = 0;
     for (size_t i = 0; i < FEATURES; i++) {
         const struct feature *feature = &features[i];
         unsigned r[REGISTERS];
         cpuid(feature->leaf, feature->subleaf, r);
-        bool present = ((r[feature->reg] >> feature->bit) & 1u) != 0 &&
-                       (saved & feature->saved) == feature->saved;
-        if (!present) {
-            /* Nothing needs a feature to be portable, so that one stays complete. */
-            if (feature->needed_by != MU_ISA_PORTABLE) {
-                complete[feature->needed_by] = false;
-            }
-            continue;
+        if (((r[feature->reg] >> feature->bit) & 1u) != 0 && mu_includes(saved, feature->saved)) {
+            cpu->has |= feature->feature;
+            length += (size_t)snprintf(names + length, sizeof names - length, "%s%s",
+                                       length > 0 ? " " : "", feature->name);
         }
-        if (length > 0) {
-            names[length++] = ' ';
-        }
-        size_t name_length = strlen(feature->name);
-        memcpy(names + length, feature->name, name_length + 1);
-        length += name_length;
     }
     cpu->features = names;
-#if !defined(MU_HAVE_AVX512_BF16)
-    complete[MU_ISA_AVX512_BF16] = false; /* the compiler does not have it */
-#endif
-    for (int isa = MU_ISA_AVX2; isa <= MU_ISA_AVX512_BF16 && complete[isa]; isa++) {
-        cpu->best = (mu_isa)isa;
-    }
 }
 
 /* The data caches from one of the two leaves that list caches in the same form. */
@@ -198,17 +181,43 @@ const char *mu_cpu_override(void)
 
 /* ---- the choice ---- */
 
-static const char *const isa_names[] = {"portable", "avx2", "avx512", "avx512_bf16"};
+static const mu_instruction_set sets[] = {
+#define INSTRUCTION_SET(name, features) {#name, MU_NEEDS_##name},
+#include "base/instruction_sets.def"
+#undef INSTRUCTION_SET
+};
+
+enum { SETS = sizeof sets / sizeof sets[0] };
+
+const mu_instruction_set *mu_instruction_set_at(size_t index)
+{
+    return index < SETS ? &sets[index] : NULL;
+}
 
 /* Made once. `problem` is the message of a MUONIUM_CPU that cannot be obeyed; then nothing is in
  * use. */
 static struct {
-    mu_isa isa;
+    mu_features usable;
+    const char *isa;
     char reason[96];
-    char problem[256];
+    char problem[320];
 } choice;
 
 static pthread_once_t choice_made = PTHREAD_ONCE_INIT;
+
+/* The names that MUONIUM_CPU may have here. */
+static const char *offered(void)
+{
+    static char names[SETS * 24];
+    size_t length = 0;
+    for (size_t i = 0; i < SETS; i++) {
+        if (mu_includes(mu_cpu_detect()->has, sets[i].needs)) {
+            length += (size_t)snprintf(names + length, sizeof names - length, "%s%s",
+                                       length > 0 ? ", " : "", sets[i].name);
+        }
+    }
+    return names;
+}
 
 static void choose(void)
 {
@@ -217,46 +226,49 @@ static void choose(void)
 #else
     const bool has_blas = false;
 #endif
-    mu_isa best = mu_cpu_detect()->best;
+    const mu_cpu *cpu = mu_cpu_detect();
     const char *wanted = mu_cpu_override();
-    choice.isa = best;
+    const mu_instruction_set *named = NULL;
+    choice.usable = cpu->has;
+    for (size_t i = 0; i < SETS; i++) {
+        named = wanted && strcmp(wanted, sets[i].name) == 0 ? &sets[i] : named;
+        choice.isa = mu_includes(cpu->has, sets[i].needs) ? sets[i].name : choice.isa;
+    }
     if (!wanted) {
         snprintf(choice.reason, sizeof choice.reason, "the best that this CPU has");
         return;
     }
+    bool blas = strcmp(wanted, "blas") == 0;
     snprintf(choice.reason, sizeof choice.reason, "MUONIUM_CPU=%.64s", wanted);
-    bool blas = strcmp(wanted, "blas") == 0, known = blas && has_blas;
-    for (size_t i = 0; i < sizeof isa_names / sizeof isa_names[0]; i++) {
-        if (strcmp(wanted, isa_names[i]) == 0) {
-            choice.isa = (mu_isa)i;
-            known = true;
-        }
+    if (named) {
+        choice.usable = named->needs;
+        choice.isa = named->name;
     }
-    if (!known) {
+    if (!mu_includes(cpu->has, choice.usable)) {
         snprintf(choice.problem, sizeof choice.problem,
-                 "MUONIUM_CPU is \"%.64s\": use portable, avx2, avx512, avx512_bf16%s, or unset it",
-                 wanted, blas ? " (this build has no blas)" : "");
-    } else if (choice.isa > best) {
+                 "MUONIUM_CPU is \"%s\", which this CPU does not have: use %s, or unset it", wanted,
+                 offered());
+    } else if (!named && !(blas && has_blas)) {
         snprintf(choice.problem, sizeof choice.problem,
-                 "MUONIUM_CPU is \"%s\", but this CPU and build offer only %s: choose that or "
-                 "less, or unset it",
-                 wanted, isa_names[best]);
+                 "MUONIUM_CPU is \"%.64s\"; this build and CPU have %s: use one of these, or unset "
+                 "it%s",
+                 wanted, offered(), blas ? " (this build has no blas)" : "");
     }
 }
 
-muonium_status mu_cpu_choose(mu_isa *isa)
+muonium_status mu_cpu_choose(mu_features *usable)
 {
     pthread_once(&choice_made, choose);
     if (choice.problem[0]) {
         return mu_fail(MUONIUM_INVALID, "%s", choice.problem);
     }
-    *isa = choice.isa;
+    *usable = choice.usable;
     return mu_pool_check(); /* here, because every caller that computes asks */
 }
 
-const char *mu_cpu_isa_name(mu_isa isa)
+const char *mu_cpu_isa(void)
 {
-    return isa_names[isa];
+    return choice.isa;
 }
 
 const char *mu_cpu_reason(void)

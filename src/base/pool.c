@@ -18,6 +18,10 @@
  * A forked child has no workers and an idle pool, whatever the parent's other
  * threads were doing, and starts workers of its own when it needs them.
  */
+#if !defined(_GNU_SOURCE)
+#define _GNU_SOURCE /* sched_getaffinity; CMake defines it for all */
+#endif
+
 #include "base/base.h"
 
 #include <pthread.h>

@@ -136,7 +136,7 @@ uint32_t mu_crc32c(uint32_t crc, const void *data, size_t bytes)
 }
 
 /* The product of two polynomials modulo ours; the highest bit is the constant term. */
-static uint32_t multiply(uint32_t a, uint32_t b)
+static uint32_t multiply_polynomials(uint32_t a, uint32_t b)
 {
     uint32_t product = 0;
     for (; a != 0; a <<= 1) {
@@ -151,8 +151,8 @@ uint32_t mu_crc32c_join(uint32_t first, uint32_t second, size_t second_bytes)
     /* Zero bytes multiply a register by x^8 each; the inversions of both cancel. */
     uint32_t shift = 0x80000000u, square = 0x00800000u;
     for (; second_bytes > 0; second_bytes >>= 1) {
-        shift = (second_bytes & 1u) ? multiply(shift, square) : shift;
-        square = multiply(square, square);
+        shift = (second_bytes & 1u) ? multiply_polynomials(shift, square) : shift;
+        square = multiply_polynomials(square, square);
     }
-    return multiply(first, shift) ^ second;
+    return multiply_polynomials(first, shift) ^ second;
 }

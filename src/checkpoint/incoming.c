@@ -99,27 +99,17 @@ void mu_incoming_convert(mu_incoming_array *array, size_t first, const void *fro
 
 /* ---- values ---- */
 
-static mu_state_values values_of(const mu_incoming_array *array, size_t first, size_t count)
-{
-    const mu_state_array *own = &array->array;
-    size_t bytes = muonium_dtype_size(own->dtype);
-    return (mu_state_values){array->parameter,
-                             own->kind,
-                             own->dtype,
-                             (const char *)array->values + first * bytes,
-                             count,
-                             first};
-}
-
 bool mu_incoming_is_sound(const mu_incoming_array *array, size_t first, size_t count)
 {
-    mu_state_values values = values_of(array, first, count);
+    mu_state_values values =
+        mu_state_values_of(array->parameter, &array->array, array->values, first, count);
     return mu_state_is_sound(&values);
 }
 
 muonium_status mu_incoming_fault(const mu_incoming_array *array, const char *label)
 {
-    mu_state_values values = values_of(array, 0, array->array.elements);
+    mu_state_values values = mu_state_values_of(array->parameter, &array->array, array->values, 0,
+                                                array->array.elements);
     mu_state_refusal refusal = {label, "nothing was loaded; load an earlier checkpoint",
                                 MUONIUM_FORMAT, !mu_incoming_is_plain(array)};
     return mu_state_fault(&values, &refusal);

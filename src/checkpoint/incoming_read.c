@@ -32,7 +32,7 @@ typedef struct round {
 
 /* ---- one piece ---- */
 
-static muonium_status fetch(const round *r, piece *p, unsigned worker)
+static muonium_status fetch_piece(const round *r, piece *p, unsigned worker)
 {
     mu_incoming_array *array = p->array;
     size_t element = muonium_dtype_size(array->dtype);
@@ -70,7 +70,7 @@ static void run_piece(void *context, size_t index, unsigned worker)
 {
     const round *r = context;
     piece *p = &((round *)context)->pieces[index];
-    p->status = fetch(r, p, worker);
+    p->status = fetch_piece(r, p, worker);
     if (p->status == MUONIUM_OK) {
         p->sound = mu_incoming_is_sound(p->array, p->first, p->count);
     } else {
@@ -114,19 +114,10 @@ static muonium_status take_piece(const round *r, const piece *p, progress *so_fa
     return last ? finish_array(r, p->array, so_far) : MUONIUM_OK;
 }
 
-static void tell_progress(const mu_reading *reading, uint64_t done, uint64_t total)
-{
-    if (reading->progress) {
-        const char *outer = mu_callback_begin("progress");
-        reading->progress(reading->progress_context, done, total);
-        mu_callback_end(outer);
-    }
-}
-
 static muonium_status run_round(round *r, unsigned workers, uint64_t total, progress *so_far)
 {
     muonium_status status = MUONIUM_OK;
-    tell_progress(r->reading, so_far->done, total);
+    mu_tell_progress(r->reading->progress, r->reading->progress_context, so_far->done, total);
     mu_pool_run(run_piece, r, r->count, workers);
     for (size_t i = 0; status == MUONIUM_OK && i < r->count; i++) {
         status = take_piece(r, &r->pieces[i], so_far);
@@ -156,7 +147,7 @@ static muonium_status run_all(mu_incoming *incoming, round *r, unsigned workers,
         status = run_round(r, workers, total, &so_far);
     }
     if (status == MUONIUM_OK) {
-        tell_progress(r->reading, total, total);
+        mu_tell_progress(r->reading->progress, r->reading->progress_context, total, total);
     }
     return status;
 }

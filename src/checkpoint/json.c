@@ -104,7 +104,7 @@ static size_t encode_utf8(long code, char *out)
 
 /* The code point of the "\u" escape whose digits are next, a pair of surrogates
  * included. */
-static bool code_point(mu_json *json, long *code)
+static bool escaped_code_point(mu_json *json, long *code)
 {
     size_t start = json->at;
     long high = hexadecimal(json, start);
@@ -141,7 +141,7 @@ static bool escape(mu_json *json, char *out, size_t *count)
     if (c == 'u') {
         long code;
         json->at++;
-        if (!code_point(json, &code)) {
+        if (!escaped_code_point(json, &code)) {
             return false;
         }
         *count = encode_utf8(code, out);

@@ -230,8 +230,8 @@ muonium_status mu_header_arrange(mu_header *header, uint64_t data_bytes, const c
 }
 
 /* The index at which `wanted` is; SIZE_MAX if it is nowhere. */
-static size_t find(const mu_header *header, const uint32_t *sorted, size_t count, name_of *name,
-                   const char *wanted)
+static size_t find_name(const mu_header *header, const uint32_t *sorted, size_t count,
+                        name_of *name, const char *wanted)
 {
     size_t low = 0;
     size_t high = count;
@@ -252,12 +252,12 @@ static size_t find(const mu_header *header, const uint32_t *sorted, size_t count
 
 const muonium_entry *mu_header_find(const mu_header *header, const char *name)
 {
-    size_t index = find(header, header->by_name, header->count, entry_name, name);
+    size_t index = find_name(header, header->by_name, header->count, entry_name, name);
     return index == SIZE_MAX ? NULL : &header->entries[index];
 }
 
 const mu_pair *mu_header_find_metadata(const mu_header *header, const char *key)
 {
-    size_t index = find(header, header->by_key, header->metadata_count, pair_key, key);
+    size_t index = find_name(header, header->by_key, header->metadata_count, pair_key, key);
     return index == SIZE_MAX ? NULL : &header->metadata[index];
 }

@@ -93,8 +93,8 @@ static void miss(loading *l, const mu_parameter *p, const mu_state_array *array)
 }
 
 /* Whether shape and type of an entry suit the array; if not, lists why. */
-static bool fits(loading *l, const mu_state_array *array, const muonium_entry *entry,
-                 muonium_dtype *dtype)
+static bool entry_fits(loading *l, const mu_state_array *array, const muonium_entry *entry,
+                       muonium_dtype *dtype)
 {
     mu_quoted name = mu_quote(entry->name);
     bool halves = array->spec->group_dtype;
@@ -120,7 +120,7 @@ static muonium_status take_array(loading *l, size_t parameter, const mu_state_ar
 {
     muonium_dtype dtype;
     l->taken[entry - muonium_reader_entry(l->reader, 0)] = true;
-    if (!fits(l, array, entry, &dtype)) {
+    if (!entry_fits(l, array, entry, &dtype)) {
         return MUONIUM_OK; /* continue, to list all misfits */
     }
     mu_incoming_array *added = mu_incoming_add(&l->incoming, parameter, array, dtype,
@@ -204,7 +204,7 @@ static muonium_status fit_parameter(loading *l, size_t index)
 }
 
 /* Fail if the lists say that the file does not fit. */
-static muonium_status judge(loading *l)
+static muonium_status check_lists(loading *l)
 {
     for (size_t i = 0; i < muonium_reader_count(l->reader); i++) {
         if (!l->taken[i]) {
@@ -317,7 +317,8 @@ static muonium_status read_values(loading *l)
                    : mu_incoming_read(&l->incoming, &reading);
 }
 
-static muonium_status prepare(loading *l, muonium_optimizer *optimizer, muonium_counters *counters)
+static muonium_status read_state(loading *l, muonium_optimizer *optimizer,
+                                 muonium_counters *counters)
 {
     muonium_status status = l->take ? MUONIUM_OK : mu_need_state(optimizer, "load");
     if (status == MUONIUM_OK) {
@@ -337,7 +338,7 @@ static muonium_status prepare(loading *l, muonium_optimizer *optimizer, muonium_
         status = fit_parameter(l, i);
     }
     if (status == MUONIUM_OK) {
-        status = judge(l);
+        status = check_lists(l);
     }
     if (status == MUONIUM_OK && optimizer->log) {
         status = log_changes(l);
@@ -367,13 +368,13 @@ static void take_over(loading *l, const muonium_counters *counters, muonium_load
     }
 }
 
-static muonium_status load(loading *l, muonium_optimizer *optimizer, muonium_load_report *report,
-                           size_t report_size)
+static muonium_status load_by_name(loading *l, muonium_optimizer *optimizer,
+                                   muonium_load_report *report, size_t report_size)
 {
     muonium_counters counters = {0};
     mu_reader_hold(l->reader);
     mu_fenv environment = mu_fenv_enter();
-    muonium_status status = prepare(l, optimizer, &counters);
+    muonium_status status = read_state(l, optimizer, &counters);
     mu_fenv_leave(environment);
     if (status == MUONIUM_OK) {
         take_over(l, &counters, report, report_size);
@@ -401,7 +402,7 @@ static muonium_status load_reader(muonium_optimizer *optimizer, const muonium_re
     loading l = {.reader = reader, .label = mu_reader_label(reader)};
     muonium_status status =
         mu_versioned_read("muonium_load_options", options, &l.options, sizeof l.options);
-    return status == MUONIUM_OK ? load(&l, optimizer, report, report_size) : status;
+    return status == MUONIUM_OK ? load_by_name(&l, optimizer, report, report_size) : status;
 }
 
 muonium_status muonium_load_reader_sized(muonium_optimizer *optimizer, const muonium_reader *reader,
@@ -423,7 +424,8 @@ muonium_status mu_load_into(muonium_optimizer *description, const muonium_reader
     loading l = {
         .reader = reader, .label = mu_reader_label(reader), .take = take, .take_context = context};
     muonium_status status = mu_enter(description, "muonium_mpi_load");
-    return status == MUONIUM_OK ? mu_leave(description, load(&l, description, NULL, 0)) : status;
+    return status == MUONIUM_OK ? mu_leave(description, load_by_name(&l, description, NULL, 0))
+                                : status;
 }
 
 static muonium_status load_and_close(muonium_optimizer *optimizer, muonium_reader *reader)

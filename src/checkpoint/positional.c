@@ -186,8 +186,8 @@ void muonium_positional_options_init_sized(muonium_positional_options *options, 
     mu_versioned_init(options, size, &defaults, sizeof defaults);
 }
 
-static muonium_status read_options(const muonium_positional_options *given,
-                                   muonium_positional_options *options)
+static muonium_status read_positional_options(const muonium_positional_options *given,
+                                              muonium_positional_options *options)
 {
     muonium_positional_options read;
     muonium_positional_options_init(&read);
@@ -210,14 +210,14 @@ static muonium_status read_options(const muonium_positional_options *given,
     return mu_check_count(read.steps, NULL, &refusal);
 }
 
-static muonium_status load(muonium_optimizer *optimizer, list *l,
-                           const muonium_positional_options *given)
+static muonium_status load_by_position(muonium_optimizer *optimizer, list *l,
+                                       const muonium_positional_options *given)
 {
     muonium_positional_options options = {0};
     mu_incoming incoming = {0};
     muonium_status status = mu_need_state(optimizer, "load");
     if (status == MUONIUM_OK) {
-        status = read_options(given, &options);
+        status = read_positional_options(given, &options);
     }
     if (status == MUONIUM_OK) {
         status = check_count(l, optimizer);
@@ -254,7 +254,8 @@ muonium_status muonium_load_positional(muonium_optimizer *optimizer, const muoni
     }
     list l = {.buffers = buffers, .count = count, .label = "list of buffers"};
     muonium_status status = mu_enter(optimizer, __func__);
-    return status == MUONIUM_OK ? mu_leave(optimizer, load(optimizer, &l, options)) : status;
+    return status == MUONIUM_OK ? mu_leave(optimizer, load_by_position(optimizer, &l, options))
+                                : status;
 }
 
 muonium_status muonium_load_positional_reader(muonium_optimizer *optimizer,
@@ -267,5 +268,6 @@ muonium_status muonium_load_positional_reader(muonium_optimizer *optimizer,
     list l = {
         .reader = reader, .count = muonium_reader_count(reader), .label = mu_reader_label(reader)};
     muonium_status status = mu_enter(optimizer, __func__);
-    return status == MUONIUM_OK ? mu_leave(optimizer, load(optimizer, &l, options)) : status;
+    return status == MUONIUM_OK ? mu_leave(optimizer, load_by_position(optimizer, &l, options))
+                                : status;
 }

@@ -49,8 +49,8 @@ static bool read_source(const muonium_reader *reader, uint64_t offset, void *buf
     return read;
 }
 
-static muonium_status fetch(const muonium_reader *reader, uint64_t offset, void *buffer,
-                            size_t bytes)
+static muonium_status fetch_bytes(const muonium_reader *reader, uint64_t offset, void *buffer,
+                                  size_t bytes)
 {
     if (reader->file >= 0) {
         return mu_file_read(reader->file, offset, buffer, bytes, reader->label.text);
@@ -72,7 +72,7 @@ static muonium_status read_header(muonium_reader *reader)
         return mu_fail(MUONIUM_FORMAT, "%s: %" PRIu64 " bytes are too few for a safetensors file",
                        label, size);
     }
-    muonium_status status = fetch(reader, 0, prefix, sizeof prefix);
+    muonium_status status = fetch_bytes(reader, 0, prefix, sizeof prefix);
     if (status != MUONIUM_OK) {
         return status;
     }
@@ -98,7 +98,7 @@ static muonium_status read_header(muonium_reader *reader)
         return mu_fail(MUONIUM_NO_MEMORY, "%s: no memory for its header of %zu bytes", label,
                        header->bytes);
     }
-    status = fetch(reader, MU_HEADER_PREFIX, header->text, header->bytes);
+    status = fetch_bytes(reader, MU_HEADER_PREFIX, header->text, header->bytes);
     if (status != MUONIUM_OK) {
         return status;
     }
@@ -271,7 +271,7 @@ muonium_status muonium_reader_read(const muonium_reader *reader, const muonium_e
                        " were asked for",
                        reader->label.text, name.text, first, first + bytes, entry->bytes);
     }
-    return fetch(reader, entry->offset + first, buffer, bytes);
+    return fetch_bytes(reader, entry->offset + first, buffer, bytes);
 }
 
 /* The change of the checksum of a header when `digits` at `position` of its JSON

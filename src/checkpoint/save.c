@@ -35,18 +35,6 @@ muonium_status mu_save_fault(const mu_state_values *values)
     return mu_state_fault(values, &refusal);
 }
 
-static mu_state_values values_of(const struct saved_array *saved, size_t first, size_t count)
-{
-    const mu_state_array *array = &saved->array;
-    size_t bytes = muonium_dtype_size(array->dtype);
-    return (mu_state_values){saved->parameter,
-                             array->kind,
-                             array->dtype,
-                             (const char *)array->data + first * bytes,
-                             count,
-                             first};
-}
-
 /* In pieces that are still in cache when they are checked. */
 static void checksum_array(void *context, size_t index, unsigned worker)
 {
@@ -56,7 +44,8 @@ static void checksum_array(void *context, size_t index, unsigned worker)
     saved->sound = true;
     for (size_t first = 0; first < saved->array.elements; first += most) {
         size_t left = saved->array.elements - first;
-        mu_state_values piece = values_of(saved, first, left < most ? left : most);
+        mu_state_values piece = mu_state_values_of(
+            saved->parameter, &saved->array, saved->array.data, first, left < most ? left : most);
         saved->crc = mu_crc32c(saved->crc, piece.data, piece.count * bytes);
         saved->sound = saved->sound && mu_state_is_sound(&piece);
     }
@@ -66,8 +55,10 @@ static void checksum_array(void *context, size_t index, unsigned worker)
 static muonium_status check_arrays(const saving *s)
 {
     for (size_t i = 0; i < s->count; i++) {
-        if (!s->arrays[i].sound) {
-            mu_state_values all = values_of(&s->arrays[i], 0, s->arrays[i].array.elements);
+        const struct saved_array *saved = &s->arrays[i];
+        if (!saved->sound) {
+            mu_state_values all = mu_state_values_of(saved->parameter, &saved->array,
+                                                     saved->array.data, 0, saved->array.elements);
             return mu_save_fault(&all);
         }
     }
@@ -203,7 +194,7 @@ static muonium_status describe_array(const struct saved_array *saved, muonium_wr
     return status;
 }
 
-static muonium_status describe(const saving *s, muonium_writer *writer)
+static muonium_status describe_state(const saving *s, muonium_writer *writer)
 {
     mu_text name = {0}, scratch = {0};
     muonium_status status = describe_optimizer(s, writer);
@@ -227,8 +218,8 @@ static muonium_status describe(const saving *s, muonium_writer *writer)
 /* ---- the data ---- */
 
 /* Some bytes of an array: in place, or fetched into `buffer`. */
-static muonium_status bytes_of(const saving *s, const struct saved_array *saved, size_t first,
-                               size_t bytes, void *buffer, const void **found)
+static muonium_status find_bytes(const saving *s, const struct saved_array *saved, size_t first,
+                                 size_t bytes, void *buffer, const void **found)
 {
     if (!s->source) {
         *found = (const char *)saved->array.data + first;
@@ -239,15 +230,6 @@ static muonium_status bytes_of(const saving *s, const struct saved_array *saved,
                             buffer, bytes);
 }
 
-static void tell_progress(const saving *s, uint64_t done)
-{
-    if (s->progress) {
-        const char *outer = mu_callback_begin("progress");
-        s->progress(s->progress_context, done, s->bytes);
-        mu_callback_end(outer);
-    }
-}
-
 static muonium_status stream_through(const saving *s, muonium_writer *writer, void *buffer)
 {
     uint64_t done = 0;
@@ -256,8 +238,8 @@ static muonium_status stream_through(const saving *s, muonium_writer *writer, vo
         for (size_t first = 0; first < total;) {
             size_t piece = total - first < MU_STATE_PIECE ? total - first : MU_STATE_PIECE;
             const void *from = NULL;
-            tell_progress(s, done);
-            muonium_status status = bytes_of(s, &s->arrays[i], first, piece, buffer, &from);
+            mu_tell_progress(s->progress, s->progress_context, done, s->bytes);
+            muonium_status status = find_bytes(s, &s->arrays[i], first, piece, buffer, &from);
             if (status == MUONIUM_OK) {
                 status = muonium_writer_data(writer, from, piece);
             }
@@ -268,7 +250,7 @@ static muonium_status stream_through(const saving *s, muonium_writer *writer, vo
             done += piece;
         }
     }
-    tell_progress(s, done);
+    mu_tell_progress(s->progress, s->progress_context, done, s->bytes);
     return MUONIUM_OK;
 }
 
@@ -300,7 +282,7 @@ static muonium_status write_all(saving *s, const target *to, muonium_writer **ma
     if (status == MUONIUM_OK) {
         mu_fenv environment = mu_fenv_enter(); /* the digits of options depend on the rounding */
         status = list_arrays(s);
-        status = status == MUONIUM_OK ? describe(s, writer) : status;
+        status = status == MUONIUM_OK ? describe_state(s, writer) : status;
         mu_fenv_leave(environment);
     }
     if (status == MUONIUM_OK) {
@@ -326,7 +308,7 @@ static muonium_status save(saving *s, const target *to, muonium_writer **made)
     return status == MUONIUM_OK ? mu_leave(s->optimizer, write_all(s, to, made)) : status;
 }
 
-static muonium_status finish(muonium_status status, muonium_writer *writer)
+static muonium_status finish_file(muonium_status status, muonium_writer *writer)
 {
     if (status == MUONIUM_OK) {
         status = muonium_writer_finish(writer);
@@ -373,7 +355,7 @@ muonium_status muonium_save(const muonium_optimizer *optimizer, const char *path
     saving s = {.call = __func__, .optimizer = optimizer};
     muonium_writer *writer = NULL;
     muonium_status status = save_to_path(&s, path, &writer);
-    return finish(status, writer);
+    return finish_file(status, writer);
 }
 
 muonium_status muonium_save_to(const muonium_optimizer *optimizer,
@@ -386,7 +368,7 @@ muonium_status muonium_save_to(const muonium_optimizer *optimizer,
     saving s = {.call = __func__, .optimizer = optimizer};
     muonium_writer *writer = NULL;
     muonium_status status = save(&s, &(target){.write = write, .context = context}, &writer);
-    return finish(status, writer);
+    return finish_file(status, writer);
 }
 
 muonium_status mu_save_from(const muonium_optimizer *description, const mu_state_source *source,
@@ -395,5 +377,5 @@ muonium_status mu_save_from(const muonium_optimizer *description, const mu_state
     saving s = {.call = "muonium_mpi_save", .optimizer = description, .source = source};
     muonium_writer *writer = NULL;
     muonium_status status = save(&s, &(target){.path = path}, &writer);
-    return finish(status, writer);
+    return finish_file(status, writer);
 }

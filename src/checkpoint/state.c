@@ -41,3 +41,12 @@ muonium_status mu_state_no_memory(void)
 {
     return mu_fail(MUONIUM_NO_MEMORY, "no memory for the description of an optimizer's state");
 }
+
+void mu_tell_progress(muonium_progress *progress, void *context, uint64_t done, uint64_t total)
+{
+    if (progress) {
+        const char *outer = mu_callback_begin("progress");
+        progress(context, done, total);
+        mu_callback_end(outer);
+    }
+}

@@ -54,6 +54,9 @@ mu_shape_text mu_format_shape(size_t ndim, const uint64_t *shape);
 
 muonium_status mu_state_no_memory(void);
 
+/* Call `progress` unless it is NULL. */
+void mu_tell_progress(muonium_progress *progress, void *context, uint64_t done, uint64_t total);
+
 /* ---- save.c, load.c: state that a description has on other ranks ---- */
 
 /* Provides the arrays of a description. First `checksum` is called for every saved array, in the

@@ -49,12 +49,6 @@ muonium_status mu_choose_coefficients(const muonium_plan_options *options, doubl
     if (options->coefficients != NULL) {
         return muonium_coefficients(options->coefficients, options->steps, table);
     }
-    if (options->generated_rows < 0 || options->generated_rows > MUONIUM_MAX_STEPS) {
-        return mu_fail(MUONIUM_INVALID,
-                       "generated_rows is %d: use 0 for a table of as many rows as steps, or 1 to "
-                       "%d",
-                       options->generated_rows, MUONIUM_MAX_STEPS);
-    }
     double generated[MUONIUM_MAX_STEPS][3];
     int rows = options->generated_rows > 0 ? options->generated_rows : options->steps;
     muonium_status status =

@@ -129,7 +129,7 @@ void mu_apply(const mu_matmul *with, size_t m, size_t n, const mu_operand *a, co
     mu_lanes fixed = mu_rows_as_lanes(&factor), streamed = mu_cols_as_lanes(&other);
     /* A is read where it lies if it is plain and, on the right, small; X too if it is, small, and
      * results go elsewhere. */
-    bool plain_a = mu_is_plain(kernel, &fixed) && (!tall || m <= kernel->plain_right);
+    bool plain_a = mu_is_plain(kernel, &fixed) && (!tall || m <= kernel->unpacked_b);
     if (tall && plain_a) {
         fixed = mu_cols_as_lanes(&factor); /* the same, but adjacent */
     }

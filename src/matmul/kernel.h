@@ -54,15 +54,15 @@ typedef struct mu_lanes {
 
 typedef struct mu_kernel {
     const char *name;
-    mu_isa isa;
+    mu_features needs;
     muonium_dtype type;     /* T: MUONIUM_F32 or MUONIUM_F64 */
     muonium_dtype operands; /* what it multiplies: T, or MUONIUM_BF16 in pairs of steps */
     size_t mr, nr, kc;
     size_t grain; /* columns of a tile are read and computed so many at a time, 2^i */
     /* What was measured to be fastest (docs/performance.md): */
-    size_t plain_right; /* right operands that are plain symmetric matrices, or X of a gram matrix,
+    size_t unpacked_b;   /* right operands that are plain symmetric matrices, or X of a gram matrix,
                            are read where they lie up to this m, and factors multiplied out; */
-    size_t strip_bytes; /* above they are packed so much at a time: a core's own cache keeps it.
+    size_t b_pass_bytes; /* above they are packed so much at a time: a core's own cache keeps it.
                            A matrix of no more is near */
 
     /* c (rows x cols, ldc elements apart, unit column stride) = [c +] sum over k of

@@ -13,19 +13,19 @@ static const struct entry {
     const mu_kernel *kernel;
     double (*burst)(size_t rounds);
 } entries[] = {
-#define KERNEL(name) {&mu_kernel_##name, mu_burst_##name},
-#include "matmul/kernels/registry.h"
+#define KERNEL(name, ...) {&mu_kernel_##name, mu_burst_##name},
+#include "matmul/kernels/kernels.def"
 #undef KERNEL
 };
 
 enum { KERNEL_COUNT = sizeof entries / sizeof entries[0] };
 
 /* The kernel for operands of exactly that type, or NULL. */
-static const mu_kernel *best_for(muonium_dtype operands, mu_isa isa)
+static const mu_kernel *best_for(muonium_dtype operands, mu_features usable)
 {
     for (size_t i = KERNEL_COUNT; i-- > 0;) {
         const mu_kernel *kernel = entries[i].kernel;
-        if (kernel->operands == operands && kernel->isa <= isa) {
+        if (kernel->operands == operands && mu_includes(usable, kernel->needs)) {
             return kernel;
         }
     }
@@ -90,11 +90,11 @@ bool mu_prefer_native(double native, double f32)
 
 static void choose_half(void)
 {
-    mu_isa isa;
-    if (mu_cpu_choose(&isa) != MUONIUM_OK) {
+    mu_features usable;
+    if (mu_cpu_choose(&usable) != MUONIUM_OK) {
         return; /* the caller has asked before: never */
     }
-    const mu_kernel *native = best_for(MUONIUM_BF16, isa), *f32 = best_for(MUONIUM_F32, isa);
+    const mu_kernel *native = best_for(MUONIUM_BF16, usable), *f32 = best_for(MUONIUM_F32, usable);
     char *reason = half_choice.reason;
     size_t size = sizeof half_choice.reason;
     half_choice.kernel = native && !mu_blas_selected() ? native : f32;
@@ -122,8 +122,8 @@ const mu_kernel *mu_kernel_at(size_t index)
 
 muonium_status mu_kernel_choose(muonium_dtype type, const mu_kernel **kernel)
 {
-    mu_isa isa;
-    muonium_status status = mu_cpu_choose(&isa);
+    mu_features usable;
+    muonium_status status = mu_cpu_choose(&usable);
     if (status != MUONIUM_OK) {
         return status;
     }
@@ -132,7 +132,7 @@ muonium_status mu_kernel_choose(muonium_dtype type, const mu_kernel **kernel)
         *kernel = half_choice.kernel;
         return MUONIUM_OK;
     }
-    *kernel = best_for(type == MUONIUM_F16 ? MUONIUM_F32 : type, isa);
+    *kernel = best_for(type == MUONIUM_F16 ? MUONIUM_F32 : type, usable);
     return *kernel ? MUONIUM_OK
                    : mu_fail(MUONIUM_INVALID, "no kernel computes in type %d", (int)type);
 }
@@ -142,9 +142,9 @@ muonium_status muonium_cpu_sized(muonium_cpu_info *info, size_t size)
     if (!info) {
         return mu_fail(MUONIUM_INVALID, "info is NULL: pass a muonium_cpu_info to fill");
     }
-    mu_isa isa;
+    mu_features usable;
     const mu_kernel *kernel = NULL, *half = NULL;
-    muonium_status status = mu_cpu_choose(&isa);
+    muonium_status status = mu_cpu_choose(&usable);
     if (status == MUONIUM_OK) {
         status = mu_kernel_choose(MUONIUM_F32, &kernel);
     }
@@ -155,7 +155,7 @@ muonium_status muonium_cpu_sized(muonium_cpu_info *info, size_t size)
         return status;
     }
     muonium_cpu_info found = {
-        .isa = mu_blas_selected() ? "blas" : mu_cpu_isa_name(isa),
+        .isa = mu_blas_selected() ? "blas" : mu_cpu_isa(),
         .kernel = mu_blas_selected() ? "cblas_sgemm" : kernel->name,
         .reason = mu_cpu_reason(),
         .features = mu_cpu_detect()->features,

@@ -120,7 +120,7 @@ size_t mu_triangle_scratch(const mu_kernel *kernel, size_t m, size_t k, unsigned
     size_t left = blocks_within(&p, m, mr, LEFT_AT_ONCE, blocks);
     for (size_t threads = 1; threads <= 2; threads++) { /* there may be fewer than expected */
         size_t square = square_of(kernel, m, threads);
-        size_t right = blocks_within(&p, square, nr, kernel->strip_bytes, blocks);
+        size_t right = blocks_within(&p, square, nr, kernel->b_pass_bytes, blocks);
         size_t bytes = mu_packed_bytes(&p, square, nr, right);
         most = bytes > most ? bytes : most;
     }
@@ -135,7 +135,7 @@ static void multiply(const mu_matmul *with, size_t m, size_t k, const mu_lanes *
     size_t mr = kernel->mr, nr = kernel->nr,
            workers = mu_min_size(mu_pool_workers(), with->workers);
     bool a_plain = mu_is_plain(kernel, a) && a->step_stride == 1;
-    bool b_plain = m <= kernel->plain_right && mu_is_plain(kernel, b) && b->lane_stride == 1;
+    bool b_plain = m <= kernel->unpacked_b && mu_is_plain(kernel, b) && b->lane_stride == 1;
     triangle t = {.p = mu_product_of(kernel, k),
                   .finish = *finish,
                   .last = last,
@@ -149,7 +149,7 @@ static void multiply(const mu_matmul *with, size_t m, size_t k, const mu_lanes *
     p->a.whole.distant = p->b.whole.distant = m > MU_SMALL;
     size_t blocks = mu_ceil_div(k, p->kc), left = m - p->a.plain;
     size_t at_once = blocks_within(p, left, mr, LEFT_AT_ONCE, blocks);
-    at_once = blocks_within(p, t.square, nr, kernel->strip_bytes, at_once);
+    at_once = blocks_within(p, t.square, nr, kernel->b_pass_bytes, at_once);
     p->b.packed = p->a.packed + mu_packed_bytes(p, left, mr, at_once);
     t.strip_bytes = mu_packed_bytes(p, t.square, nr, at_once);
     size_t squares = 0, tasks = 0;
@@ -272,7 +272,7 @@ void mu_symmul_finish(const mu_matmul *with, size_t m, const mu_operand *a, cons
     /* B is symmetric: its rows serve as columns, and are packed in longer stretches. */
     mu_lanes left = mu_rows_as_lanes(a), right = mu_rows_as_lanes(b);
     bool shifted = a->shift != 0 || b->shift != 0;
-    bool small = m <= kernel->plain_right && is_single(kernel, a) && is_single(kernel, b);
+    bool small = m <= kernel->unpacked_b && is_single(kernel, a) && is_single(kernel, b);
     bool allowed = with->separate || (small && (finish->may_multiply_out || !shifted));
     if (!mu_blas_selected() && allowed) {
         multiply_out(a, b, &left, &right, &f);

@@ -15,34 +15,6 @@ typedef struct mu_sharing sharing;
 
 static const char what[] = "summing over the columns of a matrix";
 
-/* ---- arithmetic ---- */
-
-#define ADD_ALL(type)                                                                              \
-    do {                                                                                           \
-        type *sum = to;                                                                            \
-        const type *part = from;                                                                   \
-        for (size_t i = 0; i < count; i++) {                                                       \
-            sum[i] += part[i];                                                                     \
-        }                                                                                          \
-    } while (0)
-
-/* to = to combined with from. */
-static void combine_one(mu_across_operation operation, muonium_dtype type, void *to,
-                        const void *from, size_t count)
-{
-    if (operation == MU_ACROSS_LARGEST) { /* of f64; NaN stays */
-        double *largest = to;
-        const double *values = from;
-        for (size_t i = 0; i < count; i++) {
-            largest[i] = mu_larger(largest[i], values[i]);
-        }
-    } else if (type == MUONIUM_F32) {
-        ADD_ALL(float);
-    } else {
-        ADD_ALL(double);
-    }
-}
-
 /* ---- passing ---- */
 
 static muonium_status receive(muonium_mpi *d, void *data, size_t bytes, int from)
@@ -81,7 +53,7 @@ static muonium_status go_on(const journey *j, size_t at, size_t bytes, MPI_Reque
         first = 1;
     }
     for (size_t k = first; status == MUONIUM_OK && k < j->part_count; k++) {
-        combine_one(j->operation, j->type, sum, j->parts + k * j->bytes + at, count);
+        mu_combine_into(j->operation, j->type, sum, j->parts + k * j->bytes + at, count);
     }
     return status == MUONIUM_OK && s->after >= 0 ? send(s->d, sum, bytes, s->after, request)
                                                  : status;

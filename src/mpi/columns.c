@@ -147,32 +147,32 @@ void muonium_mpi_columns_destroy(muonium_mpi_columns *c)
 
 /* ---- using ---- */
 
-/* Sums by blocks of columns, as the Gram matrix; rows then in order. */
-static mu_survey survey(const muonium_mpi_columns *c)
+/* A block of columns is one piece, as in the Gram matrix. */
+static mu_survey survey_columns(const muonium_mpi_columns *c)
 {
     const mu_across *across = &c->sharing.across;
-    double *sums = across->memory, largest = 0, total = 0;
-    size_t blocks = 0;
-    for (size_t col = 0; col < c->cols; col += across->block, blocks++) {
-        size_t cols = c->cols - col < across->block ? c->cols - col : across->block;
-        for (size_t row = 0; row < c->rows; row++) {
-            mu_row_stats stats = c->plan->rows->stats(c->values + row * c->cols + col, cols, 1);
-            sums[blocks * c->rows + row] = stats.sum_squares;
-            largest = mu_larger(largest, stats.largest);
+    size_t blocks = (c->cols + across->block - 1) / across->block;
+    double *memory = across->memory;
+    mu_row_survey s = {.rows = c->rows,
+                       .sums = memory,
+                       .largest = memory + blocks * c->rows,
+                       .pieces = blocks,
+                       .stride = c->rows,
+                       .across = across};
+    for (size_t row = 0; row < c->rows; row++) {
+        mu_survey_start_row(&s, row);
+        for (size_t k = 0, col = 0; k < blocks; k++, col += across->block) {
+            size_t cols = c->cols - col < across->block ? c->cols - col : across->block;
+            const float *values = c->values + row * c->cols + col;
+            mu_survey_add(&s, row, k, c->plan->rows->stats(values, cols, 1));
         }
     }
-    double *rows = sums + blocks * c->rows;
-    across->combine(across->context, MU_ACROSS_SUM, MUONIUM_F64, sums, blocks, c->rows, rows);
-    for (size_t row = 0; row < c->rows; row++) {
-        total += rows[row];
-    }
-    across->combine(across->context, MU_ACROSS_LARGEST, MUONIUM_F64, &largest, 1, 1, &largest);
-    return mu_survey_of(largest, total);
+    return mu_survey_of_rows(&s);
 }
 
 static muonium_status execute(muonium_mpi_columns *c, muonium_certificate *certificate)
 {
-    mu_survey s = survey(c);
+    mu_survey s = survey_columns(c);
     if (!c->d.broken && c->nonfinite == MUONIUM_NONFINITE_ERROR && !isfinite(s.largest)) {
         return mu_fail(MUONIUM_NON_FINITE,
                        "the matrix has elements that are not finite, on some rank: nothing was "

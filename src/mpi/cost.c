@@ -10,8 +10,8 @@
 enum { BYTES_PER_ELEMENT = 28 };
 
 /* The plan of one matrix, in the form of info->form, AUTO for the group's own choice. */
-static muonium_status describe(const muonium_group *group, size_t rows, size_t cols,
-                               muonium_plan_info *info)
+static muonium_status describe_plan(const muonium_group *group, size_t rows, size_t cols,
+                                    muonium_plan_info *info)
 {
     muonium_plan_options options = group->options.plan;
     muonium_plan *plan = NULL;
@@ -48,7 +48,7 @@ static muonium_status recall_flops(memory *m, const muonium_group *group, size_t
         }
     }
     muonium_plan_info info = {.form = MUONIUM_FORM_AUTO};
-    muonium_status status = describe(group, rows, cols, &info);
+    muonium_status status = describe_plan(group, rows, cols, &info);
     if (status == MUONIUM_OK) {
         *flops = info.flops;
         m->shapes[m->next] = (known){group, rows, cols, *flops};
@@ -114,10 +114,10 @@ muonium_status mu_price_split(const muonium_group *group, const muonium_mpi_plan
                               size_t m, size_t n, mu_split_price *price)
 {
     muonium_plan_info once = {.form = MUONIUM_FORM_AUTO}, twice;
-    muonium_status status = describe(group, m, n, &once);
+    muonium_status status = describe_plan(group, m, n, &once);
     if (status == MUONIUM_OK) { /* flops of one form are linear in the columns */
         twice.form = once.form;
-        status = describe(group, m, 2 * n, &twice);
+        status = describe_plan(group, m, 2 * n, &twice);
     }
     if (status == MUONIUM_OK) {
         bool each_step = once.form == MUONIUM_FORM_STANDARD;

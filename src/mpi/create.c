@@ -24,7 +24,8 @@ void muonium_mpi_options_init_sized(muonium_mpi_options *options, size_t size)
     mu_versioned_init(options, size, &defaults, sizeof defaults);
 }
 
-static muonium_status read_options(const muonium_mpi_options *given, muonium_mpi_options *options)
+static muonium_status read_mpi_options(const muonium_mpi_options *given,
+                                       muonium_mpi_options *options)
 {
     muonium_mpi_options_init(options);
     muonium_status status =
@@ -52,7 +53,7 @@ static muonium_status check_arguments(const muonium_optimizer *description,
                                       const muonium_mpi_options *given,
                                       muonium_mpi_options *options)
 {
-    muonium_status status = read_options(given, options);
+    muonium_status status = read_mpi_options(given, options);
     if (status != MUONIUM_OK) {
         muonium_mpi_options_init(options); /* with a deadline, to tell the other ranks */
         return status;
@@ -221,7 +222,7 @@ static muonium_status make_windows(muonium_mpi *d)
     return MUONIUM_OK;
 }
 
-static muonium_status make_tables(muonium_mpi *d)
+static muonium_status allocate_tables(muonium_mpi *d)
 {
     size_t count = d->plan->count, parameters = d->description->count, next = 0, units = 0;
     d->pending = mu_alloc(d->gradients.rounds * sizeof *d->pending);
@@ -260,7 +261,7 @@ static muonium_status make_tables(muonium_mpi *d)
     return MUONIUM_OK;
 }
 
-static muonium_status prepare(muonium_mpi *d)
+static muonium_status prepare_parts(muonium_mpi *d)
 {
     muonium_status status = mu_rows_choose(MUONIUM_F32, &d->rows);
     if (status == MUONIUM_OK) {
@@ -273,7 +274,7 @@ static muonium_status prepare(muonium_mpi *d)
         status = make_windows(d);
     }
     if (status == MUONIUM_OK) {
-        status = make_tables(d);
+        status = allocate_tables(d);
     }
     return status == MUONIUM_OK ? make_own(d) : status;
 }
@@ -281,7 +282,7 @@ static muonium_status prepare(muonium_mpi *d)
 /* ---- all of it ---- */
 
 /* The communicator comes first: it tells all ranks of an error on one. */
-static muonium_status fill(muonium_mpi *d, MPI_Comm comm, muonium_status status)
+static muonium_status set_up(muonium_mpi *d, MPI_Comm comm, muonium_status status)
 {
     char message[512];
     strncpy(message, muonium_last_error(), sizeof message - 1);
@@ -299,7 +300,7 @@ static muonium_status fill(muonium_mpi *d, MPI_Comm comm, muonium_status status)
         status = mu_compare_ranks(d);
     }
     if (status == MUONIUM_OK) {
-        status = mu_agree(d, prepare(d), what);
+        status = mu_agree(d, prepare_parts(d), what);
     }
     return status;
 }
@@ -324,7 +325,7 @@ muonium_status muonium_mpi_create(MPI_Comm comm, muonium_optimizer *description,
     if (!made) {
         status = mu_fail(MUONIUM_NO_MEMORY, "no memory for a distributed optimizer");
     }
-    status = fill(d, comm, status);
+    status = set_up(d, comm, status);
     mu_settle(d);
     if (status == MUONIUM_OK) {
         d->held = true;

@@ -175,31 +175,31 @@ size_t mu_stream_bytes(const mu_stream *stream);
 void mu_round_range(const mu_streams *streams, size_t round, int owner, size_t *from, size_t *to);
 
 /* A run of elements of one part within a range of a stream. */
-typedef struct mu_run {
+typedef struct mu_span {
     size_t part;         /* number in the plan */
     size_t index;        /* in the stream */
     bool starts;         /* the word before the gradient is in the range */
     size_t word;         /* offset of the word from the start of the range, in bytes */
     size_t bytes;        /* offset of the first element */
     size_t first, count; /* elements of the part */
-} mu_run;
+} mu_span;
 
 /* The first run at or after byte *from of a stream and before `to`; *from becomes its end.
  * `origin` is the start of the range. */
-bool mu_next_run(const muonium_mpi *d, const mu_streams *streams, int owner, size_t origin,
-                 size_t *from, size_t to, mu_run *run);
+bool mu_next_span(const muonium_mpi *d, const mu_streams *streams, int owner, size_t origin,
+                  size_t *from, size_t to, mu_span *run);
 
 /* The type in which a part's elements travel. */
 muonium_dtype mu_wire_type(const muonium_mpi *d, size_t part, bool gradients);
 
 /* Convert elements of a part, of its gradient or its data, to or from consecutive elements of a
  * type. */
-void mu_pack_gradient(const muonium_mpi *d, const mu_run *run, muonium_dtype type, void *to);
-void mu_pack_data(const muonium_mpi *d, const mu_run *run, muonium_dtype type, void *to);
-void mu_unpack_data(const muonium_mpi *d, const mu_run *run, muonium_dtype type, const void *from);
+void mu_pack_gradient(const muonium_mpi *d, const mu_span *run, muonium_dtype type, void *to);
+void mu_pack_data(const muonium_mpi *d, const mu_span *run, muonium_dtype type, void *to);
+void mu_unpack_data(const muonium_mpi *d, const mu_span *run, muonium_dtype type, const void *from);
 
 /* data += change, for f32 parameters; with `before`, data = before + change. */
-void mu_add_change(const muonium_mpi *d, const mu_run *run, const uint16_t *change,
+void mu_add_change(const muonium_mpi *d, const mu_span *run, const uint16_t *change,
                    const float *before);
 
 /* ---- gradients.c ---- */

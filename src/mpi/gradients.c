@@ -13,13 +13,13 @@ static const char what[] = "reducing gradients";
 
 /* ---- sending ---- */
 
-static void pack_slab(const muonium_mpi *d, size_t round, int owner, char *to)
+static void pack_gradients(const muonium_mpi *d, size_t round, int owner, char *to)
 {
     size_t from, end, origin;
-    mu_run run;
+    mu_span run;
     mu_round_range(&d->gradients, round, owner, &from, &end);
     origin = from;
-    while (mu_next_run(d, &d->gradients, owner, origin, &from, end, &run)) {
+    while (mu_next_span(d, &d->gradients, owner, origin, &from, end, &run)) {
         size_t parameter = d->plan->parts[run.part].piece.parameter;
         bool present = d->description->parameters[parameter]->tensor.grad != NULL;
         muonium_dtype type = mu_wire_type(d, run.part, true);
@@ -40,10 +40,10 @@ static void pack_task(void *context, size_t index, unsigned worker)
     const muonium_mpi *d = context;
     const mu_window *w = &d->windows[d->next_round % MU_WINDOWS];
     (void)worker;
-    pack_slab(d, d->next_round, (int)index, w->send + w->send_at[index]);
+    pack_gradients(d, d->next_round, (int)index, w->send + w->send_at[index]);
 }
 
-static muonium_status start_round(muonium_mpi *d)
+static muonium_status start_gradients(muonium_mpi *d)
 {
     mu_window *w = &d->windows[d->next_round % MU_WINDOWS];
     size_t from, to, sent = 0, mine;
@@ -104,7 +104,7 @@ enum { STRETCH = 1 << 15 };
 typedef struct summing {
     const muonium_mpi *d;
     const mu_window *w;
-    mu_run run;
+    mu_span run;
 } summing;
 
 static void sum_task(void *context, size_t index, unsigned worker)
@@ -136,7 +136,7 @@ static void sum_round(const muonium_mpi *d, const mu_window *w)
     summing s = {.d = d, .w = w};
     mu_round_range(&d->gradients, w->round, d->rank, &from, &to);
     origin = from;
-    while (mu_next_run(d, &d->gradients, d->rank, origin, &from, to, &s.run)) {
+    while (mu_next_span(d, &d->gradients, d->rank, origin, &from, to, &s.run)) {
         for (int r = 0; s.run.starts && r < d->ranks; r++) {
             uint32_t word;
             memcpy(&word, w->receive + w->receive_at[r] + s.run.word, sizeof word);
@@ -181,7 +181,7 @@ muonium_status mu_move_gradients(muonium_mpi *d, bool all)
             status = take_rounds(d, true);
         }
         if (status == MUONIUM_OK) {
-            status = start_round(d);
+            status = start_gradients(d);
         }
         if (status == MUONIUM_OK) {
             status = take_rounds(d, false);

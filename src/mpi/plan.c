@@ -20,8 +20,8 @@ void muonium_mpi_plan_options_init_sized(muonium_mpi_plan_options *options, size
     }
 }
 
-static muonium_status read_options(const muonium_mpi_plan_options *given,
-                                   muonium_mpi_plan_options *options)
+static muonium_status read_plan_options(const muonium_mpi_plan_options *given,
+                                        muonium_mpi_plan_options *options)
 {
     *options = defaults;
     muonium_status status =
@@ -48,14 +48,24 @@ typedef struct split {
     double by_column; /* seconds of each column, on top of price.fixed */
 } split;
 
+static bool has_state_per_row(const mu_parameter *p)
+{
+    mu_state_array arrays[MU_STATE_KINDS];
+    bool found = false;
+    for (size_t k = 0, kept = mu_state_arrays(p, arrays); k < kept; k++) {
+        found = found || arrays[k].spec->per_row;
+    }
+    return found;
+}
+
 static muonium_status consider_split(const muonium_optimizer *description,
                                      const muonium_mpi_plan_options *options, int ranks,
                                      double share, const mu_part *part, split *s)
 {
     const mu_parameter *p = description->parameters[part->piece.parameter];
     const muonium_group *group = p->group;
-    /* NorMuon needs whole rows; stochastic rounding numbers elements consecutively. */
-    bool whole = group->options.normuon ||
+    /* State per row needs whole rows; stochastic rounding numbers elements consecutively. */
+    bool whole = has_state_per_row(p) ||
                  (group->options.stochastic_rounding && p->tensor.dtype != MUONIUM_F32);
     *s = (split){.most = 1};
     if (whole || part->rows == 0 || !(part->piece.seconds > share) || ranks == 1 ||
@@ -174,7 +184,8 @@ static void give(mu_part *part, worker *to)
 
 /* Give every part an owner; returns the seconds of the busiest rank. The pieces of one matrix are
  * assigned together, to different ranks in ascending order, since sums travel along them. */
-static double pack(mu_part *parts, size_t count, mu_part **order, worker *workers, int ranks)
+static double assign_owners(mu_part *parts, size_t count, mu_part **order, worker *workers,
+                            int ranks)
 {
     size_t units = 0;
     for (size_t i = 0; i < count; i++) {
@@ -230,7 +241,7 @@ static double try_limit(search *s, double limit)
         }
         s->count += ways;
     }
-    return pack(s->parts, s->count, s->order, s->workers, s->ranks);
+    return assign_owners(s->parts, s->count, s->order, s->workers, s->ranks);
 }
 
 /* Lower the limit as long as that shortens the step noticeably. */
@@ -287,7 +298,7 @@ static muonium_status assign(const muonium_optimizer *description,
 
 /* ---- description ---- */
 
-static uint64_t state_bytes(const mu_parameter *p, const mu_part *part)
+static uint64_t state_bytes_of_part(const mu_parameter *p, const mu_part *part)
 {
     mu_state_array arrays[MU_STATE_KINDS];
     size_t count = mu_state_arrays(p, arrays);
@@ -324,7 +335,7 @@ static void summarize(const muonium_optimizer *description, muonium_mpi_plan *pl
         load->triangles += part->triangles;
         info->split += part->cut == MU_CUT_COLUMNS && part->turn == 0;
         load->elements += part->elements;
-        load->state_bytes += state_bytes(p, part);
+        load->state_bytes += state_bytes_of_part(p, part);
         load->update_bytes += part->elements * width; /* for now: of its own */
         update_bytes += part->elements * width;
         info->elements += part->elements;
@@ -364,7 +375,7 @@ muonium_status muonium_mpi_plan_create(const muonium_optimizer *description, int
         return mu_fail(MUONIUM_INVALID,
                        "the description has no parameters: add some with muonium_add");
     }
-    muonium_status status = read_options(options, &chosen);
+    muonium_status status = read_plan_options(options, &chosen);
     if (status != MUONIUM_OK) {
         return status;
     }

@@ -179,7 +179,7 @@ static bool next_segment(passing *p)
 }
 
 /* The bytes of a piece that one rank owns. */
-static size_t bytes_of(passing p, int owner)
+static size_t bytes_of_owner(passing p, int owner)
 {
     size_t sum = 0;
     while (next_segment(&p)) {
@@ -214,7 +214,7 @@ static muonium_status receive_piece(saving *s, passing piece, char *to)
     muonium_status status = MUONIUM_OK;
     size_t filled = 0;
     for (int owner = 0; status == MUONIUM_OK && owner < d->ranks; owner++) {
-        size_t bytes = bytes_of(piece, owner), taken = 0;
+        size_t bytes = bytes_of_owner(piece, owner), taken = 0;
         MPI_Request request;
         if (bytes == 0) {
             continue;
@@ -239,8 +239,9 @@ static muonium_status receive_piece(saving *s, passing piece, char *to)
     return status;
 }
 
-static muonium_status fetch(void *context, size_t parameter, const mu_state_array *array,
-                            size_t first, void *to, size_t bytes)
+static muonium_status fetch_from_owners(void *context, size_t parameter,
+                                        const mu_state_array *array, size_t first, void *to,
+                                        size_t bytes)
 {
     saving *s = context;
     s->parameter = parameter;
@@ -282,7 +283,7 @@ static muonium_status write_file(saving *s, const char *path, const muonium_coun
 {
     muonium_mpi *d = s->d;
     muonium_counters own = d->description->counters;
-    mu_state_source source = {s, join_checksums, fetch};
+    mu_state_source source = {s, join_checksums, fetch_from_owners};
     d->description->counters = *counters;
     muonium_status status = mu_save_from(d->description, &source, path);
     d->description->counters = own;

@@ -20,7 +20,7 @@ static bool within(const mu_part *part, size_t element, mu_segment *found)
     return true;
 }
 
-static mu_segment find(const muonium_mpi *d, size_t parameter, size_t element)
+static mu_segment find_segment(const muonium_mpi *d, size_t parameter, size_t element)
 {
     mu_segment found = {.part = d->first_part[parameter]};
     while (!within(&d->plan->parts[found.part], element, &found)) {
@@ -45,14 +45,14 @@ mu_segment mu_segment_at(const muonium_mpi *d, size_t parameter, mu_state_kind k
 {
     const mu_parameter *p = d->description->parameters[parameter];
     if (!mu_state_spec_of(kind)->per_row) {
-        return find(d, parameter, index);
+        return find_segment(d, parameter, index);
     }
     if (d->plan->parts[d->first_part[parameter]].cut == MU_CUT_WHOLE) {
         return (mu_segment){d->first_part[parameter], index,
                             p->matrices.batch.total * p->matrices.rows.total - index};
     }
     size_t first, count;
-    mu_segment found = find(d, parameter, index * p->matrices.cols.total);
+    mu_segment found = find_segment(d, parameter, index * p->matrices.cols.total);
     mu_rows_of_part(d, found.part, &first, &count);
     found.offset = index - first;
     found.count = count - found.offset;

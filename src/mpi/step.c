@@ -134,7 +134,7 @@ static void keep_before(muonium_mpi *d)
 {
     for (size_t i = 0; d->before && i < d->own_count; i++) {
         size_t part = d->own_parts[i];
-        mu_run all = {.part = part, .count = d->plan->parts[part].elements};
+        mu_span all = {.part = part, .count = d->plan->parts[part].elements};
         mu_pack_data(d, &all, MUONIUM_F32, d->before + (d->sums[i] - d->sum_memory));
     }
 }
@@ -150,7 +150,7 @@ static void count_step(muonium_mpi *d)
     d->description->counters.steps++;
 }
 
-static muonium_status finish(muonium_mpi *d)
+static muonium_status finish_step(muonium_mpi *d)
 {
     for (size_t i = 0; i < d->description->count; i++) {
         announce(d, i);
@@ -192,7 +192,7 @@ muonium_status muonium_mpi_finish(muonium_mpi *d)
         return status;
     }
     mu_fenv environment = mu_fenv_enter();
-    status = finish(d);
+    status = finish_step(d);
     mu_fenv_leave(environment);
     d->begun = false;
     return status;

@@ -98,7 +98,7 @@ void mu_round_range(const mu_streams *streams, size_t round, int owner, size_t *
 }
 
 /* The part that contains a byte of a stream. */
-static size_t part_at(const mu_stream *stream, size_t byte)
+static size_t part_of_byte(const mu_stream *stream, size_t byte)
 {
     size_t low = 0, high = stream->count;
     while (high - low > 1) {
@@ -112,19 +112,19 @@ static size_t part_at(const mu_stream *stream, size_t byte)
     return low;
 }
 
-bool mu_next_run(const muonium_mpi *d, const mu_streams *streams, int owner, size_t origin,
-                 size_t *from, size_t to, mu_run *run)
+bool mu_next_span(const muonium_mpi *d, const mu_streams *streams, int owner, size_t origin,
+                  size_t *from, size_t to, mu_span *run)
 {
     const mu_stream *stream = &streams->of[owner];
     if (*from >= to) {
         return false;
     }
-    size_t index = part_at(stream, *from), part = stream->parts[index];
+    size_t index = part_of_byte(stream, *from), part = stream->parts[index];
     size_t begin = stream->at[index], data = begin + head_bytes(streams->gradients);
     size_t end = data + data_bytes(d, part, streams->gradients);
     size_t width = muonium_dtype_size(mu_wire_type(d, part, streams->gradients));
     size_t first = *from > data ? *from : data, last = to < end ? to : end;
-    *run = (mu_run){
+    *run = (mu_span){
         .part = part,
         .index = index,
         .starts = *from == begin,
@@ -140,7 +140,7 @@ bool mu_next_run(const muonium_mpi *d, const mu_streams *streams, int owner, siz
 /* ---- elements ---- */
 
 /* Some elements of a part with one stride in the parameter and one in its gradient. */
-static mu_piece piece_of(const muonium_mpi *d, const mu_run *run, size_t done)
+static mu_piece piece_of(const muonium_mpi *d, const mu_span *run, size_t done)
 {
     const muonium_mpi_piece *part = &d->plan->parts[run->part].piece;
     const mu_parameter *p = d->description->parameters[part->parameter];
@@ -176,7 +176,7 @@ static mu_block row_of(const void *data, muonium_dtype type, ptrdiff_t stride, s
     return row;
 }
 
-void mu_pack_gradient(const muonium_mpi *d, const mu_run *run, muonium_dtype type, void *to)
+void mu_pack_gradient(const muonium_mpi *d, const mu_span *run, muonium_dtype type, void *to)
 {
     const mu_parameter *p = d->description->parameters[d->plan->parts[run->part].piece.parameter];
     size_t bytes = muonium_dtype_size(type);
@@ -188,7 +188,7 @@ void mu_pack_gradient(const muonium_mpi *d, const mu_run *run, muonium_dtype typ
     }
 }
 
-void mu_pack_data(const muonium_mpi *d, const mu_run *run, muonium_dtype type, void *to)
+void mu_pack_data(const muonium_mpi *d, const mu_span *run, muonium_dtype type, void *to)
 {
     const mu_parameter *p = d->description->parameters[d->plan->parts[run->part].piece.parameter];
     size_t bytes = muonium_dtype_size(type);
@@ -200,7 +200,7 @@ void mu_pack_data(const muonium_mpi *d, const mu_run *run, muonium_dtype type, v
     }
 }
 
-void mu_unpack_data(const muonium_mpi *d, const mu_run *run, muonium_dtype type, const void *from)
+void mu_unpack_data(const muonium_mpi *d, const mu_span *run, muonium_dtype type, const void *from)
 {
     const mu_parameter *p = d->description->parameters[d->plan->parts[run->part].piece.parameter];
     size_t bytes = muonium_dtype_size(type);
@@ -212,7 +212,7 @@ void mu_unpack_data(const muonium_mpi *d, const mu_run *run, muonium_dtype type,
     }
 }
 
-void mu_add_change(const muonium_mpi *d, const mu_run *run, const uint16_t *change,
+void mu_add_change(const muonium_mpi *d, const mu_span *run, const uint16_t *change,
                    const float *before)
 {
     for (size_t done = 0; done < run->count;) {

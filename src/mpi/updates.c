@@ -19,17 +19,17 @@ static bool by_change(const muonium_mpi *d, size_t part)
 
 /* The values of a run of one of our parts before the step. `before` holds our parts one after
  * the other, as sum_memory does. */
-static float *before_of(const muonium_mpi *d, const mu_run *run)
+static float *before_of(const muonium_mpi *d, const mu_span *run)
 {
     return d->before + (d->sums[run->index] - d->sum_memory) + run->first;
 }
 
-static void pack_changes(const muonium_mpi *d, const mu_run *run, uint16_t *to)
+static void pack_changes(const muonium_mpi *d, const mu_span *run, uint16_t *to)
 {
     float after[MU_PIECE];
     const float *before = before_of(d, run);
     for (size_t done = 0; done < run->count;) {
-        mu_run some = *run;
+        mu_span some = *run;
         some.first += done;
         some.count = run->count - done < MU_PIECE ? run->count - done : MU_PIECE;
         mu_pack_data(d, &some, MUONIUM_F32, after);
@@ -40,13 +40,13 @@ static void pack_changes(const muonium_mpi *d, const mu_run *run, uint16_t *to)
     }
 }
 
-static void pack_slab(const muonium_mpi *d, size_t round, char *to)
+static void pack_updates(const muonium_mpi *d, size_t round, char *to)
 {
     size_t from, end, origin;
-    mu_run run;
+    mu_span run;
     mu_round_range(&d->updates, round, d->rank, &from, &end);
     origin = from;
-    while (mu_next_run(d, &d->updates, d->rank, origin, &from, end, &run)) {
+    while (mu_next_span(d, &d->updates, d->rank, origin, &from, end, &run)) {
         if (by_change(d, run.part)) {
             pack_changes(d, &run, (uint16_t *)(void *)(to + run.bytes));
         } else {
@@ -58,10 +58,10 @@ static void pack_slab(const muonium_mpi *d, size_t round, char *to)
 static void unpack_slab(const muonium_mpi *d, size_t round, int owner, const char *from_bytes)
 {
     size_t from, end, origin;
-    mu_run run;
+    mu_span run;
     mu_round_range(&d->updates, round, owner, &from, &end);
     origin = from;
-    while (mu_next_run(d, &d->updates, owner, origin, &from, end, &run)) {
+    while (mu_next_span(d, &d->updates, owner, origin, &from, end, &run)) {
         const void *values = from_bytes + run.bytes;
         if (by_change(d, run.part)) {
             mu_add_change(d, &run, values, owner == d->rank ? before_of(d, &run) : NULL);
@@ -71,7 +71,7 @@ static void unpack_slab(const muonium_mpi *d, size_t round, int owner, const cha
     }
 }
 
-static muonium_status start_round(muonium_mpi *d, size_t round)
+static muonium_status start_updates(muonium_mpi *d, size_t round)
 {
     mu_window *w = &d->windows[round % MU_WINDOWS];
     size_t from, to, at = 0;
@@ -81,7 +81,7 @@ static muonium_status start_round(muonium_mpi *d, size_t round)
         w->receive_at[r] = (int)at;
         at += to - from;
     }
-    pack_slab(d, round, w->send);
+    pack_updates(d, round, w->send);
     w->round = round;
     return mu_mpi_ok(d,
                      MPI_Iallgatherv(w->send, w->receive_counts[d->rank], MPI_BYTE, w->receive,
@@ -108,7 +108,7 @@ muonium_status mu_return_updates(muonium_mpi *d)
     size_t started = 0;
     for (size_t done = 0; status == MUONIUM_OK && done < d->updates.rounds; done++) {
         while (status == MUONIUM_OK && started < d->updates.rounds && started - done < MU_WINDOWS) {
-            status = start_round(d, started++);
+            status = start_updates(d, started++);
         }
         mu_window *w = &d->windows[done % MU_WINDOWS];
         if (status == MUONIUM_OK) {

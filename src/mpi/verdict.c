@@ -141,7 +141,7 @@ static void write_place(const mu_parameter *p, const mu_part *part, size_t eleme
     }
 }
 
-static muonium_status refuse(const muonium_mpi *d, size_t index)
+static muonium_status refuse_gradient(const muonium_mpi *d, size_t index)
 {
     const mu_part *part = &d->plan->parts[index];
     const mu_parameter *p = d->description->parameters[part->piece.parameter];
@@ -173,7 +173,7 @@ static muonium_status compare_rates(muonium_mpi *d)
     return MUONIUM_OK;
 }
 
-static muonium_status judge(muonium_mpi *d)
+static muonium_status judge_parameters(muonium_mpi *d)
 {
     const muonium_optimizer *o = d->description;
     memset(d->active, 0, o->count * sizeof *d->active);
@@ -188,7 +188,7 @@ static muonium_status judge(muonium_mpi *d)
             continue;
         }
         if (policy == MUONIUM_NONFINITE_ERROR) {
-            return refuse(d, i);
+            return refuse_gradient(d, i);
         }
         if (policy == MUONIUM_NONFINITE_SKIP) {
             d->active[parameter] = false;
@@ -248,7 +248,7 @@ typedef struct clipping {
     double factor;
 } clipping;
 
-static void clip(void *context, size_t index, unsigned worker)
+static void clip_sums(void *context, size_t index, unsigned worker)
 {
     const clipping *c = context;
     size_t part = c->d->own_parts[index];
@@ -267,7 +267,7 @@ muonium_status mu_reach_verdict(muonium_mpi *d)
         status = compare_rates(d);
     }
     if (status == MUONIUM_OK) {
-        status = judge(d);
+        status = judge_parameters(d);
     }
     if (status == MUONIUM_OK && d->options.max_norm > 0) {
         status = find_norm(d, &norm);
@@ -278,7 +278,7 @@ muonium_status mu_reach_verdict(muonium_mpi *d)
     d->norm = norm;
     if (norm > d->options.max_norm && d->options.max_norm > 0) {
         clipping c = {d, d->options.max_norm / norm};
-        mu_pool_run(clip, &c, d->own_count, mu_pool_workers());
+        mu_pool_run(clip_sums, &c, d->own_count, mu_pool_workers());
     }
     return MUONIUM_OK;
 }

@@ -60,7 +60,7 @@ static void add_squares(void *context, const mu_rows *rows, const mu_block *piec
     *(double *)context += rows->squares(buffer, piece->cols, 1);
 }
 
-static void multiply(void *context, const mu_rows *rows, const mu_block *piece)
+static void scale_piece(void *context, const mu_rows *rows, const mu_block *piece)
 {
     float buffer[MU_PIECE];
     rows->load(piece, buffer, piece->cols);
@@ -68,7 +68,7 @@ static void multiply(void *context, const mu_rows *rows, const mu_block *piece)
     rows->store(buffer, piece->cols, piece);
 }
 
-static void clear(void *context, const mu_rows *rows, const mu_block *piece)
+static void clear_piece(void *context, const mu_rows *rows, const mu_block *piece)
 {
     static const float zeros[MU_PIECE];
     (void)context;
@@ -118,7 +118,7 @@ static muonium_status clip_grads(muonium_optimizer *optimizer, double max_norm, 
         mu_rows_choose(MUONIUM_F32, &rows); /* as it did a moment ago */
         mu_fenv environment = mu_fenv_enter();
         scale = max_norm / found;
-        visit_gradients(optimizer, adam_only, rows, multiply, &scale);
+        visit_gradients(optimizer, adam_only, rows, scale_piece, &scale);
         mu_fenv_leave(environment);
     }
     if (norm) {
@@ -153,7 +153,7 @@ muonium_status muonium_zero_grads(muonium_optimizer *optimizer)
         status = mu_rows_choose(MUONIUM_F32, &rows);
     }
     if (status == MUONIUM_OK) {
-        visit_gradients(optimizer, false, rows, clear, NULL);
+        visit_gradients(optimizer, false, rows, clear_piece, NULL);
     }
     return mu_leave(optimizer, status);
 }

@@ -10,8 +10,6 @@
 
 #include "optimizer/schedule.h"
 
-enum { ROWS_PER_TASK = 16 };
-
 /* The present batch. Every matrix has `row_tasks` tasks. Wide and tall matrices are in one
  * class, so that some tasks have no rows. */
 typedef struct batch {
@@ -28,7 +26,7 @@ static float *direction_at(const batch *b, size_t i)
     return b->schedule->directions + i * mu_direction_size(b->of->m, b->of->n);
 }
 
-/* Two numbers per row: the sum of squares and the largest magnitude. */
+/* Per row of a matrix a sum of squares; after b->of->longer of them, a largest magnitude. */
 static double *row_stats_at(const batch *b, size_t i)
 {
     return b->schedule->row_stats + 2 * i * b->of->longer;
@@ -106,83 +104,57 @@ static size_t piece_limit(const batch *b, bool tall, size_t done)
     return tall || left > MU_PIECE ? MU_PIECE : left;
 }
 
+/* The survey of matrix i, which gather_rows fills. If other ranks have columns of its rows, the
+ * sums of pieces are kept apart: in the order of columns, those of other ranks come between. */
+static mu_row_survey survey_of(const batch *b, size_t i, const mu_matrix_place *place, bool tall)
+{
+    double *stats = row_stats_at(b, i);
+    mu_row_survey s = {.rows = place->rows,
+                       .sums = stats,
+                       .largest = stats + b->of->longer,
+                       .pieces = 1,
+                       .tall = tall,
+                       .across = b->of->across};
+    if (s.across && !tall) {
+        s.sums = s.across->memory;
+        s.stride = place->rows;
+        s.pieces = 0;
+        for (size_t done = 0; done < place->cols; s.pieces++) {
+            done += piece_limit(b, false, done);
+        }
+    }
+    return s;
+}
+
 static void gather_rows(void *context, size_t index, unsigned worker)
 {
     const batch *b = context;
     const mu_schedule *schedule = b->schedule;
     (void)worker;
-    size_t i = b->first + index / b->row_tasks, first = index % b->row_tasks * ROWS_PER_TASK;
+    size_t i = b->first + index / b->row_tasks, first = index % b->row_tasks * MU_ROWS_PER_TASK;
     const mu_member *member = &schedule->batch[i];
     mu_parameter *p = member->parameter;
     mu_matrix_place place = mu_matrix_at(&p->matrices, member->index);
     mu_momentum_step step = mu_momentum_of(p, p->steps);
     float g_buffer[MU_PIECE];
     bool tall = is_tall(p, &place);
-    for (size_t row = first; row < first + ROWS_PER_TASK && row < place.rows; row++) {
+    mu_row_survey survey = survey_of(b, i, &place, tall);
+    for (size_t row = first; row < first + MU_ROWS_PER_TASK && row < place.rows; row++) {
         mu_offset base = mu_walk_to(&p->matrices.rows, place.first_row + row);
         base.data += place.base.data;
         base.grad += place.base.grad;
         base.state += place.base.state;
         float *d = direction_at(b, i) + row * place.cols;
-        double sum = 0, largest = 0;
-        size_t number = 0;
-        for (size_t done = 0; done < place.cols; number++) {
+        mu_survey_start_row(&survey, row);
+        for (size_t done = 0, number = 0; done < place.cols; number++) {
             mu_piece piece =
                 mu_piece_at(p, base, &p->matrices.cols, done, piece_limit(b, tall, done));
             const float *g = mu_load_grad(schedule, p, &piece, g_buffer);
             gather_piece(schedule, p, &piece, &step, b->again, g, d + done);
-            mu_row_stats stats = schedule->rows->stats(d + done, piece.count, 1);
-            sum += stats.sum_squares;
-            if (p->across && !tall) {
-                ((double *)p->across->memory)[number * place.rows + row] = stats.sum_squares;
-            }
-            largest = mu_larger(largest, stats.largest);
+            mu_survey_add(&survey, row, number, schedule->rows->stats(d + done, piece.count, 1));
             done += piece.count;
         }
-        row_stats_at(b, i)[2 * row] = sum;
-        row_stats_at(b, i)[2 * row + 1] = largest;
     }
-}
-
-/* The survey of a matrix from its rows, in their order. */
-static mu_survey survey_rows(const double *stats, size_t rows)
-{
-    double sum = 0, largest = 0;
-    for (size_t row = 0; row < rows; row++) {
-        sum += stats[2 * row];
-        largest = mu_larger(largest, stats[2 * row + 1]);
-    }
-    return mu_survey_of(largest, sum);
-}
-
-/* The same with columns elsewhere: rows that go on there, or rows that follow there. */
-static mu_survey survey_across(const batch *b, size_t i, const mu_matrix_place *place)
-{
-    const mu_across *across = b->of->across;
-    double *stats = row_stats_at(b, i), *memory = across->memory, largest = 0, sum = 0;
-    for (size_t row = 0; row < place->rows; row++) {
-        largest = mu_larger(largest, stats[2 * row + 1]);
-    }
-    if (across->rows > across->cols) {
-        for (size_t row = 0; row < place->rows; row++) {
-            memory[row] = stats[2 * row];
-        }
-        across->combine(across->context, MU_ACROSS_SUM, MUONIUM_F64, memory, place->rows, 1, &sum);
-    } else {
-        size_t pieces = 0;
-        for (size_t done = 0; done < place->cols; pieces++) {
-            size_t piece = piece_limit(b, false, done), left = place->cols - done;
-            done += piece < left ? piece : left;
-        }
-        double *total = memory + pieces * place->rows;
-        across->combine(across->context, MU_ACROSS_SUM, MUONIUM_F64, memory, pieces, place->rows,
-                        total);
-        for (size_t row = 0; row < place->rows; row++) {
-            sum += total[row];
-        }
-    }
-    across->combine(across->context, MU_ACROSS_LARGEST, MUONIUM_F64, &largest, 1, 1, &largest);
-    return mu_survey_of(largest, sum);
 }
 
 /* ---- apply ---- */
@@ -195,23 +167,23 @@ static bool is_left_alone(const muonium_certificate *certificate)
 
 /* NorMuon: divide each row of O by the root of the running mean of its squares, then scale all
  * rows to restore the norm of O. The factor of each row replaces its sum of squares. */
-static void normalize_rows(const batch *b, size_t i, const mu_matrix_place *place, float *running)
+static void apply_normuon(const batch *b, size_t i, const mu_matrix_place *place, float *running)
 {
     const muonium_options *o = &b->of->group->options;
     double *stats = row_stats_at(b, i), before = 0, after = 0;
     for (size_t row = 0; row < place->rows; row++) {
-        double sum = stats[2 * row], mean = sum / (double)place->cols;
+        double sum = stats[row], mean = sum / (double)place->cols;
         running[row] =
             (float)(o->normuon_beta2 * (double)running[row] + (1 - o->normuon_beta2) * mean);
         double root = sqrt((double)running[row]) + o->normuon_eps;
         double factor = root > 0 ? 1 / root : 0;
         before += sum;
         after += sum * factor * factor;
-        stats[2 * row] = factor;
+        stats[row] = factor;
     }
     double restore = after > 0 ? sqrt(before / after) : 0;
     for (size_t row = 0; row < place->rows; row++) {
-        stats[2 * row] *= restore;
+        stats[row] *= restore;
     }
 }
 
@@ -219,12 +191,12 @@ static void square_rows(void *context, size_t index, unsigned worker)
 {
     const batch *b = context;
     (void)worker;
-    size_t i = index / b->row_tasks, first = index % b->row_tasks * ROWS_PER_TASK;
+    size_t i = index / b->row_tasks, first = index % b->row_tasks * MU_ROWS_PER_TASK;
     const mu_member *member = &b->schedule->batch[i];
     mu_matrix_place place = mu_matrix_at(&member->parameter->matrices, member->index);
-    for (size_t row = first; row < first + ROWS_PER_TASK && row < place.rows; row++) {
+    for (size_t row = first; row < first + MU_ROWS_PER_TASK && row < place.rows; row++) {
         const float *o = direction_at(b, i) + row * place.cols;
-        row_stats_at(b, i)[2 * row] = b->schedule->rows->squares(o, place.cols, 1);
+        row_stats_at(b, i)[row] = b->schedule->rows->squares(o, place.cols, 1);
     }
 }
 
@@ -233,7 +205,7 @@ static void apply_rows(void *context, size_t index, unsigned worker)
     const batch *b = context;
     const mu_schedule *schedule = b->schedule;
     (void)worker;
-    size_t i = index / b->row_tasks, first = index % b->row_tasks * ROWS_PER_TASK;
+    size_t i = index / b->row_tasks, first = index % b->row_tasks * MU_ROWS_PER_TASK;
     const mu_member *member = &schedule->batch[i];
     mu_parameter *p = member->parameter;
     const muonium_options *o = &p->group->options;
@@ -254,13 +226,13 @@ static void apply_rows(void *context, size_t index, unsigned worker)
                            .limit = mu_weight_limit(p),
                            .cautious = o->decay == MUONIUM_DECAY_CAUTIOUS};
     float w_buffer[MU_PIECE];
-    for (size_t row = first; row < first + ROWS_PER_TASK && row < place.rows; row++) {
+    for (size_t row = first; row < first + MU_ROWS_PER_TASK && row < place.rows; row++) {
         mu_offset base = mu_walk_to(&p->matrices.rows, place.first_row + row);
         base.data += place.base.data;
         base.state += place.base.state;
         const float *result = direction_at(b, i) + row * place.cols;
         if (o->normuon) {
-            step.rate = (float)(rate * row_stats_at(b, i)[2 * row]);
+            step.rate = (float)(rate * row_stats_at(b, i)[row]);
         }
         for (size_t done = 0; done < place.cols;) {
             mu_piece piece = mu_piece_at(p, base, &p->matrices.cols, done, MU_PIECE);
@@ -274,7 +246,7 @@ static void apply_rows(void *context, size_t index, unsigned worker)
 
 /* ---- batches ---- */
 
-static void orient(const batch *b, size_t i)
+static void orient_direction(const batch *b, size_t i)
 {
     const mu_schedule *schedule = b->schedule;
     const mu_member *member = &schedule->batch[i];
@@ -286,8 +258,8 @@ static void orient(const batch *b, size_t i)
         .row_stride = tall ? 1 : (ptrdiff_t)place.cols,
         .col_stride = tall ? (ptrdiff_t)place.cols : 1,
     };
-    schedule->surveys[i] =
-        b->of->across ? survey_across(b, i, &place) : survey_rows(row_stats_at(b, i), place.rows);
+    mu_row_survey rows = survey_of(b, i, &place, tall);
+    schedule->surveys[i] = mu_survey_of_rows(&rows);
     schedule->certificates[i] = (muonium_certificate){.outcome = MUONIUM_ORTHOGONALIZED};
 }
 
@@ -331,11 +303,12 @@ static void repeat(const batch *b, size_t i)
 static void run_batch(muonium_optimizer *optimizer, const mu_class *of, size_t count)
 {
     mu_schedule *schedule = optimizer->schedule;
-    batch b = {schedule, of, count, (of->longer + ROWS_PER_TASK - 1) / ROWS_PER_TASK, 0, false};
+    batch b = {schedule, of,   count, (of->longer + MU_ROWS_PER_TASK - 1) / MU_ROWS_PER_TASK,
+               0,        false};
     unsigned workers = mu_pool_workers();
     mu_pool_run(gather_rows, &b, count * b.row_tasks, workers);
     for (size_t i = 0; i < count; i++) {
-        orient(&b, i);
+        orient_direction(&b, i);
     }
     if (of->across) {
         mu_plan_run_across(of->plan, schedule->oriented, schedule->surveys, of->across,
@@ -360,7 +333,7 @@ static void run_batch(muonium_optimizer *optimizer, const mu_class *of, size_t c
                 continue; /* keep non-finite values out of the running mean */
             }
             float *running = member->parameter->state[MU_STATE_NORMUON];
-            normalize_rows(&b, i, &place, running + at + place.first_row);
+            apply_normuon(&b, i, &place, running + at + place.first_row);
         }
     }
     mu_pool_run(apply_rows, &b, count * b.row_tasks, workers);

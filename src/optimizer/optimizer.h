@@ -235,6 +235,16 @@ typedef struct mu_state_values {
     size_t first; /* index of the first value in the array, for messages */
 } mu_state_values;
 
+/* `count` values from element `first` of an array of a parameter, which is at `data`. */
+static inline mu_state_values mu_state_values_of(const mu_parameter *parameter,
+                                                 const mu_state_array *array, const void *data,
+                                                 size_t first, size_t count)
+{
+    const char *at = (const char *)data + first * muonium_dtype_size(array->dtype);
+    mu_state_values values = {parameter, array->kind, array->dtype, at, count, first};
+    return values;
+}
+
 /* The parts of a message that refuses a state. */
 typedef struct mu_state_refusal {
     const char *source;    /* names the file or call */

@@ -149,8 +149,8 @@ static bool allocate_state(mu_parameter *p)
     return mu_allocate_state(p) && (!p->muon || p->certificates);
 }
 
-static muonium_status describe(muonium_optimizer *optimizer, const muonium_tensor *tensor,
-                               mu_parameter *p)
+static muonium_status describe_parameter(muonium_optimizer *optimizer, const muonium_tensor *tensor,
+                                         mu_parameter *p)
 {
     muonium_status status = check_tensor(tensor, p->name, &p->elements);
     if (status != MUONIUM_OK) {
@@ -274,8 +274,8 @@ static bool make_room(muonium_optimizer *optimizer)
     return true;
 }
 
-static muonium_status add(muonium_optimizer *optimizer, const muonium_tensor *tensor,
-                          muonium_group *group)
+static muonium_status add_parameter(muonium_optimizer *optimizer, const muonium_tensor *tensor,
+                                    muonium_group *group)
 {
     if (!tensor) {
         return mu_fail(MUONIUM_INVALID, "tensor is NULL");
@@ -293,7 +293,7 @@ static muonium_status add(muonium_optimizer *optimizer, const muonium_tensor *te
     muonium_status status = name_parameter(optimizer, tensor->name, p);
     if (status == MUONIUM_OK) {
         mu_fenv environment = mu_fenv_enter();
-        status = describe(optimizer, tensor, p);
+        status = describe_parameter(optimizer, tensor, p);
         mu_fenv_leave(environment);
     }
     if (status != MUONIUM_OK) {
@@ -326,7 +326,7 @@ muonium_status muonium_add_sized(muonium_optimizer *optimizer, const muonium_ten
         status = mu_sized_read("tensor", tensor, size, &read, sizeof read);
     }
     if (status == MUONIUM_OK) {
-        status = add(optimizer, tensor ? &read : NULL, group);
+        status = add_parameter(optimizer, tensor ? &read : NULL, group);
     }
     return mu_leave(optimizer, status);
 }

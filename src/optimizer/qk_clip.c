@@ -51,7 +51,7 @@ static void scale_head(const mu_rows *ops, mu_parameter *p, size_t first, size_t
     }
 }
 
-static muonium_status check_numbers(const muonium_qk *qk, size_t key_heads)
+static muonium_status check_heads(const muonium_qk *qk, size_t key_heads)
 {
     if (qk->heads == 0 || qk->head_dim == 0) {
         return mu_fail(MUONIUM_INVALID, "heads is %zu and head_dim %zu: both must be at least 1",
@@ -108,7 +108,7 @@ static muonium_status clip(muonium_optimizer *optimizer, const muonium_qk *heads
         status = mu_parameter_at(optimizer, heads->key, &key);
     }
     if (status == MUONIUM_OK) {
-        status = check_numbers(heads, key_heads);
+        status = check_heads(heads, key_heads);
     }
     if (status == MUONIUM_OK) {
         status = check_rows("query", query, heads->query_row, heads->heads, heads->head_dim);

@@ -74,27 +74,21 @@ static const mu_name_pattern motif_patterns[] = {
 
 /* In the order of muonium_routing. */
 static const struct rule {
-    const char *name;
     const mu_name_pattern *patterns;
     size_t pattern_count;
     bool only_2d;
     bool limits; /* unit dimensions, min_dim and max_aspect count; else two dimensions suffice */
 } rules[] = {
-    {"muonium", default_patterns, COUNT(default_patterns), false, true},
-    {"timm", NULL, 0, false, true},
-    {"torch", NULL, 0, true, false},
-    {"wrapper", wrapper_patterns, COUNT(wrapper_patterns), true, false},
-    {"keller", NULL, 0, false, false},
-    {"moonlight", moonlight_patterns, COUNT(moonlight_patterns), false, false},
-    {"motif", motif_patterns, COUNT(motif_patterns), false, false},
+    [MUONIUM_ROUTING_MUONIUM] = {default_patterns, COUNT(default_patterns), false, true},
+    [MUONIUM_ROUTING_TIMM] = {NULL, 0, false, true},
+    [MUONIUM_ROUTING_TORCH] = {NULL, 0, true, false},
+    [MUONIUM_ROUTING_WRAPPER] = {wrapper_patterns, COUNT(wrapper_patterns), true, false},
+    [MUONIUM_ROUTING_KELLER] = {NULL, 0, false, false},
+    [MUONIUM_ROUTING_MOONLIGHT] = {moonlight_patterns, COUNT(moonlight_patterns), false, false},
+    [MUONIUM_ROUTING_MOTIF] = {motif_patterns, COUNT(motif_patterns), false, false},
 };
 
 _Static_assert(COUNT(rules) == MUONIUM_ROUTING_MOTIF + 1, "a rule for each muonium_routing");
-
-const char *muonium_routing_name(int index)
-{
-    return index >= 0 && (size_t)index < COUNT(rules) ? rules[index].name : NULL;
-}
 
 const char *muonium_default_pattern(int index, const char **place)
 {
@@ -155,7 +149,8 @@ static size_t count_above_one(const muonium_tensor *tensor)
 }
 
 /* Whether the sides of an (out, in) matrix suit Muon; if not, writes the reason. */
-static bool fits(const muonium_options *options, size_t out, size_t in, char reason[MU_REASON_SIZE])
+static bool sides_fit(const muonium_options *options, size_t out, size_t in,
+                      char reason[MU_REASON_SIZE])
 {
     const size_t small = out < in ? out : in, large = out < in ? in : out;
     const double aspect = (double)large / (double)small;
@@ -195,13 +190,13 @@ static bool shape_fits(const muonium_tensor *tensor, const muonium_options *opti
             strcpy(reason, "leading_unit_dims");
             return false;
         }
-        return fits(options, tensor->shape[0], matrices->positions * cols, reason);
+        return sides_fit(options, tensor->shape[0], matrices->positions * cols, reason);
     }
     if (matrices->sizes == NULL) {
-        return fits(options, matrices->rows.total / matrices->blocks, cols, reason);
+        return sides_fit(options, matrices->rows.total / matrices->blocks, cols, reason);
     }
     for (size_t block = 0; block < matrices->blocks; block++) {
-        if (!fits(options, matrices->sizes[block], cols, reason)) {
+        if (!sides_fit(options, matrices->sizes[block], cols, reason)) {
             return false;
         }
     }

@@ -265,7 +265,7 @@ static muonium_status allocate_scratch(const muonium_optimizer *optimizer, mu_sc
     return MUONIUM_OK;
 }
 
-static muonium_status fill(const muonium_optimizer *optimizer, mu_schedule *schedule)
+static muonium_status fill_schedule(const muonium_optimizer *optimizer, mu_schedule *schedule)
 {
     size_t matrices = count_matrices(optimizer), shapes = count_shapes(optimizer), chunks = 0;
     for (size_t i = 0; i < optimizer->count; i++) {
@@ -288,11 +288,15 @@ static muonium_status fill(const muonium_optimizer *optimizer, mu_schedule *sche
     }
     classify(optimizer, schedule, &known);
     mu_index_release(&known);
-    muonium_status status = mu_rows_choose(MUONIUM_F32, &schedule->rows);
+    mu_features usable;
+    muonium_status status = mu_cpu_choose(&usable);
+    if (status == MUONIUM_OK) {
+        status = mu_rows_choose(MUONIUM_F32, &schedule->rows);
+    }
     if (status != MUONIUM_OK) {
         return status;
     }
-    schedule->elementwise = mu_elementwise_for(schedule->rows->isa);
+    schedule->elementwise = mu_elementwise_for(usable);
     cut_chunks(optimizer, schedule);
     return allocate_scratch(optimizer, schedule);
 }
@@ -311,7 +315,7 @@ muonium_status mu_schedule_make(muonium_optimizer *optimizer)
         return mu_fail(MUONIUM_NO_MEMORY, "no memory for a schedule");
     }
     made->workers = mu_pool_workers();
-    status = fill(optimizer, made);
+    status = fill_schedule(optimizer, made);
     if (status != MUONIUM_OK) {
         mu_schedule_destroy(made);
         return status;

@@ -60,7 +60,7 @@ struct mu_schedule {
     void *scratch;
     float *directions;  /* matrices, dense, each aligned to MU_ALIGNMENT */
     void *workspace;    /* of the plan */
-    double *row_stats;  /* two per row of every matrix */
+    double *row_stats;  /* two per row of every matrix: see muon.c */
     mu_survey *surveys; /* one per matrix of the batch, as the arrays below */
     mu_member *batch;
     mu_oriented *oriented;

@@ -53,7 +53,7 @@ muonium_status muonium_state_of_sized(const muonium_optimizer *optimizer, size_t
 
 /* Fail unless the given arrays are among those that the parameter keeps, of their sizes and
  * type. */
-static muonium_status check_arrays(const mu_parameter *p, const muonium_state *given)
+static muonium_status check_given_arrays(const mu_parameter *p, const muonium_state *given)
 {
     muonium_state own = state_of(p);
     bool has_rows = false;
@@ -81,20 +81,19 @@ static muonium_status check_arrays(const mu_parameter *p, const muonium_state *g
     return MUONIUM_OK;
 }
 
-static muonium_status check_values(const mu_parameter *p, const muonium_state *given,
-                                   const mu_state_array *arrays, size_t count)
+static muonium_status check_given_values(const mu_parameter *p, const muonium_state *given,
+                                         const mu_state_array *arrays, size_t count)
 {
     static const mu_state_refusal refusal = {
         "muonium_set_state", "nothing was set; give finite values", MUONIUM_INVALID, false};
     muonium_status status = mu_check_count(given->steps, p->name, &refusal);
     for (size_t k = 0; status == MUONIUM_OK && k < count; k++) {
-        mu_state_values values = {p,
-                                  arrays[k].kind,
-                                  arrays[k].dtype,
-                                  get_pointer(given, arrays[k].spec),
-                                  arrays[k].elements,
-                                  0};
-        if (values.data && !mu_state_is_sound(&values)) {
+        const void *data = get_pointer(given, arrays[k].spec);
+        if (!data) {
+            continue;
+        }
+        mu_state_values values = mu_state_values_of(p, &arrays[k], data, 0, arrays[k].elements);
+        if (!mu_state_is_sound(&values)) {
             status = mu_state_fault(&values, &refusal);
         }
     }
@@ -111,10 +110,10 @@ static muonium_status set_state(muonium_optimizer *optimizer, size_t parameter,
     }
     mu_state_array arrays[MU_STATE_KINDS];
     size_t count = mu_state_arrays(p, arrays);
-    status = check_arrays(p, state);
+    status = check_given_arrays(p, state);
     if (status == MUONIUM_OK) {
         mu_fenv environment = mu_fenv_enter();
-        status = check_values(p, state, arrays, count);
+        status = check_given_values(p, state, arrays, count);
         mu_fenv_leave(environment);
     }
     if (status != MUONIUM_OK) {

@@ -116,7 +116,7 @@ static muonium_status report_bad(const mu_schedule *schedule, const mu_parameter
 
 /* Check gradients and the momentum that follows from them. Fails under MUONIUM_NONFINITE_ERROR;
  * under MUONIUM_NONFINITE_SKIP the parameter is made inactive. */
-static muonium_status check_values(muonium_optimizer *optimizer)
+static muonium_status check_gradients(muonium_optimizer *optimizer)
 {
     mu_schedule *schedule = optimizer->schedule;
     mu_pool_run(check_chunk, schedule, schedule->chunk_count, mu_pool_workers());
@@ -181,7 +181,7 @@ muonium_status mu_step_prepare(muonium_optimizer *optimizer)
     for (size_t i = 0; i < optimizer->count; i++) {
         schedule->active[i] = optimizer->parameters[i]->tensor.grad != NULL;
     }
-    return check_values(optimizer);
+    return check_gradients(optimizer);
 }
 
 void mu_step_commit(muonium_optimizer *optimizer)

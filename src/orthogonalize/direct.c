@@ -252,7 +252,6 @@ static muonium_status check_direct(const muonium_plan_options *o)
 }
 
 const mu_form mu_form_direct = {.id = MUONIUM_FORM_DIRECT,
-                                .name = "direct",
                                 .squares = direct_squares,
                                 .flops = direct_flops,
                                 .moved = direct_moved,

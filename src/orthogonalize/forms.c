@@ -7,25 +7,25 @@
 
 /* One entry per value of muonium_form: a form, or a rule that takes the cheapest. */
 typedef struct form_choice {
-    const char *name;
-    const mu_form *form; /* NULL: the cheapest of standard and gram, */
-    bool or_direct;      /* and of direct if the polynomial is the default one */
+    const mu_form *form;
+    bool by_cost;   /* the cheapest of standard and gram, */
+    bool or_direct; /* and of direct if the polynomial is the default one */
 } form_choice;
 
 static const form_choice choices[] = {
-    [MUONIUM_FORM_AUTO] = {"auto", NULL, true},
-    [MUONIUM_FORM_STANDARD] = {"standard", &mu_form_standard, false},
-    [MUONIUM_FORM_GRAM] = {"gram", &mu_form_gram, false},
-    [MUONIUM_FORM_DIRECT] = {"direct", &mu_form_direct, false},
-    [MUONIUM_FORM_QUINTIC] = {"quintic", NULL, false},
+    [MUONIUM_FORM_AUTO] = {.by_cost = true, .or_direct = true},
+    [MUONIUM_FORM_STANDARD] = {.form = &mu_form_standard},
+    [MUONIUM_FORM_GRAM] = {.form = &mu_form_gram},
+    [MUONIUM_FORM_DIRECT] = {.form = &mu_form_direct},
+    [MUONIUM_FORM_QUINTIC] = {.by_cost = true},
 };
 
 /* The entry for a value of the enum; NULL: unknown. */
 static const form_choice *choice_of(muonium_form id)
 {
     size_t index = (size_t)id;
-    return index < sizeof choices / sizeof choices[0] && choices[index].name ? &choices[index]
-                                                                             : NULL;
+    const form_choice *choice = index < sizeof choices / sizeof choices[0] ? &choices[index] : NULL;
+    return choice && (choice->form || choice->by_cost) ? choice : NULL;
 }
 
 /* max |p(sigma) - 1| on [1e-3, 1] of the default quintics. A set of the direct form may replace

@@ -105,7 +105,6 @@ static void evaluate_gram(mu_run *run)
 }
 
 const mu_form mu_form_gram = {.id = MUONIUM_FORM_GRAM,
-                              .name = "gram",
                               .guarded = true,
                               .restarts = true,
                               .squares = gram_squares,

@@ -24,6 +24,11 @@ static size_t task_count(size_t lines)
 
 /* ---- the local matrix ---- */
 
+bool mu_x_may_stay(const muonium_plan *plan, muonium_dtype dtype)
+{
+    return dtype == plan->kernel->type;
+}
+
 bool mu_x_bytes(const muonium_plan *plan, size_t *bytes)
 {
     size_t rows = plan->in_place ? 0 : plan->m;
@@ -163,7 +168,7 @@ void mu_x_settle(mu_run *run)
     size_t bytes = plan->m * plan->n * muonium_dtype_size(plan->kernel->type);
     bool final = !plan->form->guarded || !mu_may_exceed_edge(run, 0);
     bool convert = run->x.dtype != plan->kernel->type && run->x.col_stride == 1 && final &&
-                   bytes <= plan->kernel->strip_bytes;
+                   bytes <= plan->kernel->b_pass_bytes;
     if (plan->half || convert) {
         mu_x_copy(run, NULL);
     }

@@ -6,27 +6,12 @@
 #include <string.h>
 
 #include "coefficients/coefficients.h"
+#include "options/options.h"
 #include "orthogonalize/run.h"
 
 /* Matrices of up to this many elements get one worker each, several matrices at a time: workers
  * then need not wait for each other, and the workspaces are small. */
 enum { SMALL_MATRIX = 1 << 20 };
-
-static const muonium_plan_options defaults = {
-    .struct_size = sizeof(muonium_plan_options),
-    .steps = 5,
-    .lower = 1e-3,
-    .safety = 2e-2,
-    .cushion = 0.02,
-    .normalization = MUONIUM_NORM_FROBENIUS,
-    .eps_mode = MUONIUM_EPS_NONE,
-    .eps = 1e-7,
-    .safety_factor = 1,
-    .precision = MUONIUM_F32,
-    .form = MUONIUM_FORM_AUTO,
-    .nonfinite = MUONIUM_NONFINITE_ERROR,
-    .rounding = MUONIUM_ROUNDING_STORED,
-};
 
 static const mu_rounding roundings[] = {
     [MUONIUM_ROUNDING_STORED] = {.square = true},
@@ -41,49 +26,6 @@ static const mu_rounding roundings[] = {
     [MUONIUM_ROUNDING_FP16] =
         {.input = true, .square = true, .scaled = true, .linear = true, .sum = true},
 };
-
-enum { ROUNDING_COUNT = sizeof roundings / sizeof roundings[0] };
-
-void muonium_plan_options_init_sized(muonium_plan_options *options, size_t size)
-{
-    mu_versioned_init(options, size, &defaults, sizeof defaults);
-}
-
-static muonium_status check_choice(const char *field, int value, int count)
-{
-    if (value < 0 || value >= count) {
-        return mu_fail(MUONIUM_INVALID, "%s is %d: use one of the %d values of its enum", field,
-                       value, count);
-    }
-    return MUONIUM_OK;
-}
-
-static muonium_status check_options(const muonium_plan_options *o)
-{
-    const struct {
-        const char *field;
-        int value, count;
-    } choices[] = {
-        {"eps_mode", (int)o->eps_mode, 4},
-        {"precision", (int)o->precision, 4},
-        {"nonfinite", (int)o->nonfinite, 3},
-        {"rounding", (int)o->rounding, ROUNDING_COUNT},
-    };
-    for (size_t i = 0; i < sizeof choices / sizeof choices[0]; i++) {
-        muonium_status status = check_choice(choices[i].field, choices[i].value, choices[i].count);
-        if (status != MUONIUM_OK) {
-            return status;
-        }
-    }
-    if (!(o->eps >= 0) || isinf(o->eps)) {
-        return mu_fail(MUONIUM_INVALID, "eps is %g: use a finite number of at least 0", o->eps);
-    }
-    if (!(o->safety_factor > 0) || isinf(o->safety_factor)) {
-        return mu_fail(MUONIUM_INVALID, "safety_factor is %g: use a finite number above 0",
-                       o->safety_factor);
-    }
-    return MUONIUM_OK;
-}
 
 static muonium_status check_plan_shape(muonium_shape shape)
 {
@@ -124,6 +66,8 @@ static bool bytes_for(const muonium_plan *plan, unsigned workers, size_t *bytes)
 static muonium_status size_workspace(muonium_plan *plan)
 {
     size_t batch = plan->shape.batch, workers_bytes, surveys;
+    plan->ldx = mu_leading(plan->kernel, plan->n);
+    plan->ldr = mu_leading(plan->kernel, plan->m);
     plan->team = mu_pool_workers();
     plan->workers = 1;
     if (plan->m * plan->n <= SMALL_MATRIX) {
@@ -149,13 +93,12 @@ static muonium_status size_workspace(muonium_plan *plan)
 muonium_status mu_plan_narrow(muonium_plan *plan, size_t columns)
 {
     plan->n = columns;
-    plan->ldx = mu_leading(plan->kernel, columns);
     return size_workspace(plan);
 }
 
 muonium_status mu_plan_keep_in_place(muonium_plan *plan)
 {
-    plan->in_place = plan->kernel->type == MUONIUM_F32;
+    plan->in_place = mu_x_may_stay(plan, MUONIUM_F32);
     return size_workspace(plan);
 }
 
@@ -236,8 +179,6 @@ static muonium_status fill_plan(muonium_plan *plan)
     plan->half = o->precision == MUONIUM_BF16 || o->precision == MUONIUM_F16;
     plan->m = plan->tall ? plan->shape.cols : plan->shape.rows;
     plan->n = plan->tall ? plan->shape.rows : plan->shape.cols;
-    plan->ldx = mu_leading(plan->kernel, plan->n);
-    plan->ldr = mu_leading(plan->kernel, plan->m);
     plan->normalization = mu_normalization_of(o->normalization);
     mu_choose_form(plan);
     if (plan->half) {
@@ -257,11 +198,10 @@ muonium_status muonium_plan_create(muonium_shape shape, const muonium_plan_optio
     if (!plan) {
         return mu_fail(MUONIUM_INVALID, "plan is NULL: pass the address of a muonium_plan pointer");
     }
-    muonium_plan draft = {.shape = shape, .options = defaults};
-    muonium_status status =
-        mu_versioned_read("muonium_plan_options", options, &draft.options, sizeof draft.options);
+    muonium_plan draft = {.shape = shape};
+    muonium_status status = mu_copy_plan_options(options, &draft.options);
     if (status == MUONIUM_OK) {
-        status = check_options(&draft.options);
+        status = mu_check_plan_ranges(&draft.options);
     }
     if (status == MUONIUM_OK) {
         status = check_plan_shape(shape);

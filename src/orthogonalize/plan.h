@@ -10,7 +10,9 @@
 
 #include "coefficients/direct.h"
 #include "matmul/matmul.h"
-#include "orthogonalize/across.h"
+#include "orthogonalize/survey.h"
+
+enum { MU_ROWS_PER_TASK = 16 }; /* of a pass over a matrix that workers share */
 
 typedef struct mu_run mu_run;
 typedef struct mu_form mu_form;
@@ -93,13 +95,6 @@ static inline mu_oriented mu_matrix_of(const mu_operand *operand)
     return matrix;
 }
 
-/* Statistics of a matrix. All elements are finite if `largest` is. */
-typedef struct mu_survey {
-    double largest;     /* magnitude */
-    int exponent;       /* largest = f * 2^exponent with f in [0.5, 1) */
-    double sum_squares; /* of all elements times 2^-exponent */
-} mu_survey;
-
 /* forms.c: fail, with the reason, if normalisation, coefficients and form do not go together, or
  * if one of them is unknown. */
 muonium_status mu_check_methods(const muonium_plan_options *options);
@@ -142,9 +137,5 @@ void mu_plan_run_across(const muonium_plan *plan, const mu_oriented *matrix,
 void mu_plan_run_carefully(const muonium_plan *plan, const mu_oriented *matrix,
                            const mu_survey *survey, const mu_across *across, void *workspace,
                            muonium_certificate *certificate);
-
-/* survey.c: a survey from its parts: the largest magnitude, NaN or infinite if any element is,
- * and the sum of squares of f32 elements. */
-mu_survey mu_survey_of(double largest, double sum_squares);
 
 #endif

@@ -19,7 +19,6 @@
 enum {
     MU_MAX_SQUARES = MU_MAX_PRODUCTS + 4, /* of the direct form */
     MU_GUARD_SQUARES = 3,   /* R and two more: for mu_largest_eigenvalue, for rounded products */
-    MU_ROWS_PER_TASK = 16,  /* of a pass over a matrix that workers share */
     MU_COLS_PER_BLOCK = 128 /* of X: converted at a time, MU_ROWS_PER_TASK rows by as many */
 };
 
@@ -56,7 +55,6 @@ struct mu_run {
 /* A form: one way to evaluate the polynomials. */
 struct mu_form {
     muonium_form id;
-    const char *name;
     bool guarded;  /* it calls mu_guard, which may still rescale X */
     bool restarts; /* it computes R again from X where plan->restart says so */
     bool rounds;   /* in the half types it rounds as options.rounding says; others as `stored` */
@@ -90,6 +88,9 @@ const mu_direct_set *mu_direct_set_of(const muonium_plan_options *options);
 const char *mu_other_polynomial(const muonium_plan_options *options);
 
 /* ---- placement.c: where X is, and where the next X goes ---- */
+
+/* Whether X may stay in dense matrices of this type while the plan runs. */
+bool mu_x_may_stay(const muonium_plan *plan, muonium_dtype dtype);
 
 /* Bytes of the workspace for X; false if they overflow. A plan that works in place needs none. */
 bool mu_x_bytes(const muonium_plan *plan, size_t *bytes);
@@ -219,9 +220,8 @@ mu_survey mu_survey_matrix(const mu_run *run);
  * `across` they cover the columns of all processes. */
 void mu_square_rows(mu_run *run);
 
-/* ---- across.c: R = X X^T, and row_sums, over the columns of all processes ---- */
+/* ---- across.c: R = X X^T, over the columns of all processes ---- */
 
 void mu_gram_of_x(mu_run *run);
-void mu_add_row_sums(mu_run *run);
 
 #endif

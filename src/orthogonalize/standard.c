@@ -42,7 +42,6 @@ static void evaluate_standard(mu_run *run)
 }
 
 const mu_form mu_form_standard = {.id = MUONIUM_FORM_STANDARD,
-                                  .name = "standard",
                                   .guarded = true,
                                   .rounds = true,
                                   .squares = standard_squares,

@@ -1,77 +1,31 @@
 /*
- * survey.c: one pass over the caller's matrix: its largest element, whether all
- * are finite, and the sum of squares. The certificate sums the squares of the result
- * in the same way.
+ * survey.c: statistics of a matrix; see survey.h.
  *
- * Sums are formed by rows of the oriented matrix in pieces of PIECE columns, then
- * over rows in order, in double. So neither threads, nor strides, nor element type
- * change a bit; and powers of two pass through, for double holds the square of any
- * f32. f64 inputs take a second pass once their exponent is known.
+ * A matrix in memory is summed by rows of the oriented matrix, in blocks of COLS columns. So
+ * neither strides nor element type change a bit. Powers of two do not either, since double holds
+ * the square of any f32. f64 inputs take a second pass once their exponent is known.
  */
 #include <math.h>
 
 #include "orthogonalize/run.h"
 
-enum { PIECE = 256, ROWS = 16 };
+enum { COLS = 256 }; /* converted at a time */
 
-typedef struct survey_pass {
-    const mu_run *run;
-    mu_oriented matrix;
-    const mu_rows *ops;
-    double scale;
-} survey_pass;
-
-static void survey_rows(void *context, size_t index, unsigned worker)
+/* Sum over all rows, and reduce over all processes. */
+static double sum_rows(const mu_row_survey *s, double *largest)
 {
-    const survey_pass *pass = context;
-    const mu_run *run = pass->run;
-    const mu_oriented *in = &pass->matrix;
-    const mu_rows *ops = pass->ops;
-    (void)worker;
-    size_t bytes = muonium_dtype_size(in->dtype);
-    size_t m = run->plan->m, n = run->plan->n;
-    size_t first = index * ROWS, rows = m - first < ROWS ? m - first : ROWS;
-    bool in_place = in->dtype == ops->type && in->col_stride == 1;
-    double buffer[ROWS * PIECE];
-    double *sums = run->row_sums + first, *largest = sums + m;
-    for (size_t i = 0; i < rows; i++) {
-        sums[i] = largest[i] = 0;
-    }
-    for (size_t j = 0; j < n; j += PIECE) {
-        size_t cols = n - j < PIECE ? n - j : PIECE;
-        ptrdiff_t at = (ptrdiff_t)first * in->row_stride + (ptrdiff_t)j * in->col_stride;
-        char *corner = in->data + at * (ptrdiff_t)bytes;
-        if (!in_place) {
-            mu_block block = {corner, in->dtype, in->row_stride, in->col_stride, rows, cols};
-            ops->load(&block, buffer, PIECE);
-        }
-        for (size_t i = 0; i < rows; i++) {
-            const void *row =
-                in_place ? (const void *)(corner + (ptrdiff_t)i * in->row_stride * (ptrdiff_t)bytes)
-                         : (const void *)((const char *)buffer +
-                                          i * PIECE * muonium_dtype_size(ops->type));
-            mu_row_stats stats = ops->stats(row, cols, pass->scale);
-            sums[i] += stats.sum_squares;
-            largest[i] = mu_larger(largest[i], stats.largest);
-        }
-    }
-}
-
-/* The sum over rows; *largest becomes NaN or infinite if any element is. */
-static double survey_pass_over(const mu_run *run, const mu_rows *ops, double scale, double *largest)
-{
-    size_t m = run->plan->m;
-    survey_pass pass = {run, run->in, ops, scale};
-    mu_pool_run(survey_rows, &pass, (m + ROWS - 1) / ROWS, run->with.workers);
-    double sum = 0, spoiled = 0;
+    double sum = 0;
     *largest = 0;
-    for (size_t i = 0; i < m; i++) {
-        double value = run->row_sums[m + i];
-        sum += run->row_sums[i];
-        *largest = value > *largest ? value : *largest;
-        spoiled += value - value;
+    if (s->tall) {
+        mu_combine(s->across, MU_ACROSS_SUM, MUONIUM_F64, s->sums, s->rows, 1, &sum);
+    } else {
+        mu_combine(s->across, MU_ACROSS_SUM, MUONIUM_F64, s->sums, s->pieces, s->rows, s->sums);
     }
-    *largest += spoiled;
+    for (size_t row = 0; row < s->rows; row++) {
+        sum += s->tall ? 0 : s->sums[row];
+        *largest = mu_larger(*largest, s->largest[row]);
+    }
+    mu_combine(s->across, MU_ACROSS_LARGEST, MUONIUM_F64, largest, 1, 1, largest);
     return sum;
 }
 
@@ -85,26 +39,87 @@ mu_survey mu_survey_of(double largest, double sum_squares)
     return survey;
 }
 
+mu_survey mu_survey_of_rows(const mu_row_survey *s)
+{
+    double largest, sum = sum_rows(s, &largest);
+    return mu_survey_of(largest, sum);
+}
+
+/* ---- a matrix in memory ---- */
+
+typedef struct survey_pass {
+    mu_row_survey into;
+    mu_oriented matrix;
+    size_t cols;
+    const mu_rows *ops;
+    double scale;
+} survey_pass;
+
+static void survey_task(void *context, size_t index, unsigned worker)
+{
+    const survey_pass *pass = context;
+    const mu_oriented *in = &pass->matrix;
+    const mu_rows *ops = pass->ops;
+    (void)worker;
+    size_t bytes = muonium_dtype_size(in->dtype), first = index * MU_ROWS_PER_TASK;
+    size_t left = pass->into.rows - first, rows = left < MU_ROWS_PER_TASK ? left : MU_ROWS_PER_TASK;
+    bool in_place = in->dtype == ops->type && in->col_stride == 1;
+    double buffer[MU_ROWS_PER_TASK * COLS];
+    for (size_t i = 0; i < rows; i++) {
+        mu_survey_start_row(&pass->into, first + i);
+    }
+    for (size_t j = 0; j < pass->cols; j += COLS) {
+        size_t cols = pass->cols - j < COLS ? pass->cols - j : COLS;
+        mu_block block = mu_block_at(in, first, j, rows, cols);
+        if (!in_place) {
+            ops->load(&block, buffer, COLS);
+        }
+        for (size_t i = 0; i < rows; i++) {
+            const void *row = in_place
+                                  ? (const void *)((const char *)block.data +
+                                                   (ptrdiff_t)i * in->row_stride * (ptrdiff_t)bytes)
+                                  : (const void *)((const char *)buffer +
+                                                   i * COLS * muonium_dtype_size(ops->type));
+            mu_survey_add(&pass->into, first + i, 0, ops->stats(row, cols, pass->scale));
+        }
+    }
+}
+
+/* Fill row_sums: m sums of squares, then m largest magnitudes, of the columns of this process. */
+static mu_row_survey survey_pass_over(const mu_run *run, const mu_oriented *matrix,
+                                      const mu_rows *ops, double scale)
+{
+    size_t m = run->plan->m;
+    mu_row_survey into = {
+        .rows = m, .sums = run->row_sums, .largest = run->row_sums + m, .pieces = 1};
+    survey_pass pass = {into, *matrix, run->plan->n, ops, scale};
+    mu_pool_run(survey_task, &pass, (m + MU_ROWS_PER_TASK - 1) / MU_ROWS_PER_TASK,
+                run->with.workers);
+    return into;
+}
+
 mu_survey mu_survey_matrix(const mu_run *run)
 {
     bool wide = run->in.dtype == MUONIUM_F64;
     const mu_rows *ops = wide ? run->plan->wide : run->plan->rows;
-    double largest, sum = survey_pass_over(run, ops, 1, &largest);
-    mu_survey survey = mu_survey_of(largest, sum);
-    if (wide && isfinite(largest) && largest > 0) {
-        /* The squares may have left the range of double: again, scaled. A denormal needs
-         * more than 2^1023, which no double is; the rest is put on the sum, which 2^1000
-         * has brought into range. */
+    mu_row_survey rows = survey_pass_over(run, &run->in, ops, 1);
+    mu_survey survey = mu_survey_of_rows(&rows);
+    if (wide && isfinite(survey.largest) && survey.largest > 0) {
+        /* The squares may have left the range of double: a second pass scales by 2^-exponent.
+         * A denormal would need more than 2^1023. It is scaled by 2^1000, and the sum, which is
+         * in range then, by the rest. */
         int power = survey.exponent < -1000 ? 1000 : -survey.exponent;
-        sum = survey_pass_over(run, ops, ldexp(1, power), &largest);
-        survey.sum_squares = ldexp(sum, 2 * (-survey.exponent - power));
+        double largest;
+        rows = survey_pass_over(run, &run->in, ops, ldexp(1, power));
+        survey.sum_squares = ldexp(sum_rows(&rows, &largest), 2 * (-survey.exponent - power));
     }
     return survey;
 }
 
 void mu_square_rows(mu_run *run)
 {
-    survey_pass pass = {run, mu_matrix_of(&run->x), run->plan->rows, 1};
-    mu_pool_run(survey_rows, &pass, (run->plan->m + ROWS - 1) / ROWS, run->with.workers);
-    mu_add_row_sums(run);
+    size_t m = run->plan->m;
+    mu_oriented x = mu_matrix_of(&run->x);
+    survey_pass_over(run, &x, run->plan->rows, 1);
+    mu_combine(run->across, MU_ACROSS_SUM, MUONIUM_F64, run->row_sums, 1, m, run->row_sums);
 }

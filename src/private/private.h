@@ -19,6 +19,7 @@
 #include "optimizer/state_arrays.h"
 #include "orthogonalize/across.h"
 #include "orthogonalize/plan.h"
+#include "orthogonalize/survey.h"
 #include "vector/rows.h"
 
 typedef struct mu_private {

@@ -1,28 +1,26 @@
 /*
- * elementwise.c: which element-wise kernels exist.
+ * elementwise.c: which element-wise updates exist.
  */
-#include "vector/kernels/elementwise_kernels.h"
+#include "vector/kernels/kernels.h"
 
-static const mu_elementwise *const kernels[] = {
-    &mu_elementwise_portable,
-#if defined(__x86_64__)
-    &mu_elementwise_avx2,
-    &mu_elementwise_avx512,
-#endif
+static const mu_elementwise *const all[] = {
+#define ROWS(name, set)
+#define ELEMENTWISE(name, set) &mu_elementwise_##name,
+#include "vector/kernels/kernels.def"
 };
 
-enum { KERNEL_COUNT = sizeof kernels / sizeof kernels[0] };
+enum { COUNT = sizeof all / sizeof all[0] };
 
-const mu_elementwise *mu_elementwise_for(mu_isa isa)
+const mu_elementwise *mu_elementwise_for(mu_features usable)
 {
-    size_t index = KERNEL_COUNT - 1;
-    while (kernels[index]->isa > isa) {
-        index--; /* the first is portable: never beyond what is asked for */
+    size_t index = COUNT - 1;
+    while (!mu_includes(usable, all[index]->needs)) {
+        index--; /* the first needs nothing */
     }
-    return kernels[index];
+    return all[index];
 }
 
 const mu_elementwise *mu_elementwise_at(size_t index)
 {
-    return index < KERNEL_COUNT ? kernels[index] : NULL;
+    return index < COUNT ? all[index] : NULL;
 }

@@ -49,7 +49,7 @@ typedef struct mu_adam_step {
 enum { MU_FINITE = 128 };
 
 typedef struct mu_elementwise {
-    mu_isa isa;
+    mu_features needs;
     void (*momentum)(const mu_momentum_step *step, const float *g, float *m, float *d, size_t n);
     /* The second half alone: d from g and the m that is stored. */
     void (*direction)(const mu_momentum_step *step, const float *g, const float *m, float *d,
@@ -74,8 +74,8 @@ typedef struct mu_elementwise {
                              uint64_t stream, uint64_t first, uint16_t *to);
 } mu_elementwise;
 
-/* The best for an instruction set. */
-const mu_elementwise *mu_elementwise_for(mu_isa isa);
+/* The most capable that needs no more than these features. */
+const mu_elementwise *mu_elementwise_for(mu_features usable);
 
 /* All of them, from 0, the most capable last; NULL past the last. */
 const mu_elementwise *mu_elementwise_at(size_t index);

@@ -9,7 +9,7 @@
  */
 #include "base/half.h"
 #include "base/random.h"
-#include "vector/kernels/elementwise_kernels.h"
+#include "vector/kernels/kernels.h"
 
 /* A magnitude, given as the f32 pattern without its sign, as described above. */
 static uint64_t in_steps_of_bf16(uint32_t magnitude)

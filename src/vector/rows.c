@@ -1,12 +1,12 @@
 /*
  * rows.c: which row operations exist, and which this process uses.
  */
-#include "vector/kernels/rows_kernels.h"
+#include "vector/kernels/kernels.h"
 
 static const mu_rows *const all[] = {
-#define ROWS(name) &name,
-#include "vector/kernels/rows_list.h"
-#undef ROWS
+#define ROWS(name, set) &mu_rows_##name,
+#define ELEMENTWISE(name, set)
+#include "vector/kernels/kernels.def"
 };
 
 enum { COUNT = sizeof all / sizeof all[0] };
@@ -19,10 +19,10 @@ const mu_rows *mu_rows_at(size_t index)
 muonium_status mu_rows_choose(muonium_dtype type, const mu_rows **rows)
 {
     muonium_dtype wanted = type == MUONIUM_F64 ? MUONIUM_F64 : MUONIUM_F32;
-    mu_isa isa;
-    muonium_status status = mu_cpu_choose(&isa);
+    mu_features usable;
+    muonium_status status = mu_cpu_choose(&usable);
     for (size_t i = 0; status == MUONIUM_OK && i < COUNT; i++) {
-        if (all[i]->type == wanted && all[i]->isa <= isa) {
+        if (all[i]->type == wanted && mu_includes(usable, all[i]->needs)) {
             *rows = all[i];
         }
     }

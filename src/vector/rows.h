@@ -58,7 +58,7 @@ static inline double mu_larger(double a, double b)
 }
 
 typedef struct mu_rows {
-    mu_isa isa;
+    mu_features needs;
     muonium_dtype type; /* T: MUONIUM_F32 or MUONIUM_F64 */
 
     /* Convert a block to T (rows ld elements apart, unit column stride), or T to a block: rounded

@@ -354,7 +354,7 @@ static void processor_is_described(void **state)
     (void)state;
     const mu_cpu *cpu = mu_cpu_detect();
     assert_ptr_equal(cpu, mu_cpu_detect());
-    print_message("isa %d, L1 %zu, L2 %zu, features: %s\n", (int)cpu->best, cpu->l1_bytes,
+    print_message("features %#x, L1 %zu, L2 %zu, features: %s\n", cpu->has, cpu->l1_bytes,
                   cpu->l2_bytes, cpu->features);
     assert_in_range(cpu->l1_bytes, 4 << 10, 1 << 20);
     assert_in_range(cpu->l2_bytes, 64 << 10, 256 << 20);
@@ -365,18 +365,19 @@ static void processor_is_described(void **state)
                 has_feature(cpu->features, "f16c");
     bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
                   __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
-    mu_isa best = avx512 ? MU_ISA_AVX512 : avx2 ? MU_ISA_AVX2 : MU_ISA_PORTABLE;
+    assert_int_equal(mu_includes(cpu->has, MU_NEEDS_avx2), avx2);
+    assert_int_equal(mu_includes(cpu->has, MU_NEEDS_avx512), avx512);
 #if defined(MU_HAVE_AVX512_BF16) /* the compiler has it */
-    best = avx512 && __builtin_cpu_supports("avx512bf16") ? MU_ISA_AVX512_BF16 : best;
+    bool bf16 = avx512 && __builtin_cpu_supports("avx512bf16");
+    assert_int_equal(mu_includes(cpu->has, MU_NEEDS_avx512_bf16), bf16);
 #endif
-    assert_int_equal(cpu->best, best);
     assert_int_equal(has_feature(cpu->features, "avx"), __builtin_cpu_supports("avx") != 0);
     assert_int_equal(has_feature(cpu->features, "avx2"), __builtin_cpu_supports("avx2") != 0);
     assert_int_equal(has_feature(cpu->features, "fma"), __builtin_cpu_supports("fma") != 0);
     assert_int_equal(has_feature(cpu->features, "sse4.2"), __builtin_cpu_supports("sse4.2") != 0);
     assert_int_equal(has_feature(cpu->features, "avx512f"), __builtin_cpu_supports("avx512f") != 0);
 #else
-    assert_int_equal(cpu->best, MU_ISA_PORTABLE);
+    assert_int_equal(cpu->has, 0);
     assert_string_equal(cpu->features, "");
 #endif
 }

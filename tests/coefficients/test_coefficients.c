@@ -28,11 +28,11 @@ static double relative_error(double found, double right)
 static void assert_rows_close(const double (*found)[3], const double (*right)[3], int steps,
                               double tolerance)
 {
-    for (int step = 0; step < steps; step++) {
+    for (int t = 0; t < steps; t++) {
         for (int k = 0; k < 3; k++) {
-            if (!(relative_error(found[step][k], right[step][k]) <= tolerance)) {
-                fail_msg("step %d, %c: found %.17g, right %.17g", step + 1, "abc"[k],
-                         found[step][k], right[step][k]);
+            if (!(relative_error(found[t][k], right[t][k]) <= tolerance)) {
+                fail_msg("iteration %d, %c: found %.17g, right %.17g", t + 1, "abc"[k], found[t][k],
+                         right[t][k]);
             }
         }
     }
@@ -97,7 +97,7 @@ static void test_reference_tables(void **state)
     printf("%zu rows, largest relative error %.2g\n", row, worst);
 }
 
-/* The values that the documentation prints for the defaults and ten steps. */
+/* The values that the documentation prints for the defaults and ten iterations. */
 static void test_documented_table(void **state)
 {
     (void)state;
@@ -119,7 +119,7 @@ static void test_documented_table(void **state)
 }
 
 /* An odd polynomial is the best on [lower, 1] if and only if its deviation from 1
- * alternates between the same extreme values. One step has no safety. */
+ * alternates between the same extreme values. One iteration has no safety. */
 static void check_alternation(bool cubic, double lower)
 {
     double table[1][3];
@@ -272,8 +272,8 @@ static const struct {
     const char *name;
     int rows;
     double first_a, last_c;
-    double low, high; /* band of five steps over [1e-3, 1]; 0 where none is published */
-    double edge;      /* the first multiple of 5e-4 above 1 at which five steps reach 2 */
+    double low, high; /* range of five iterations on [1e-3, 1]; 0 if none is published */
+    double edge;      /* the first multiple of 5e-4 above 1 at which five iterations reach 2 */
 } published[] = {
     {"original", 1, 3.4445, 2.0315, 0.471, 1.202, 1.264},
     {"quintic", 5, 4.0848, 1.2012, 0.475, 1.145, 1.325},
@@ -301,8 +301,8 @@ static void test_presets(void **state)
         assert_true(table[rows - 1][2] == published[i].last_c);
         assert_memory_equal(table[rows], table[rows - 1], sizeof table[0]);
         assert_memory_equal(table[rows + 1], table[rows - 1], sizeof table[0]);
-        for (int step = 0; step < rows; step++) {
-            assert_true(table[step][0] > 0.0 && table[step][1] < 0.0 && table[step][2] >= 0.0);
+        for (int t = 0; t < rows; t++) {
+            assert_true(table[t][0] > 0.0 && table[t][1] < 0.0 && table[t][2] >= 0.0);
         }
 
         mark(table);
@@ -402,7 +402,7 @@ static void test_published_edges(void **state)
         if (published[i].edge != 0.0) {
             assert_true(edge <= published[i].edge && edge > published[i].edge - 5e-4);
         }
-        /* From every step on: 2 is reached at the edge and at no sample before. */
+        /* From each iteration on: 2 is reached at the edge and at no sample before. */
         for (int first = 0; first < 5; first++) {
             const double partial = mu_stable_edge(ROWS(table), first, 5);
             assert_true(partial >= 1.0 && partial < MU_STABLE_EDGE_MAX);

@@ -6,49 +6,61 @@
 
 #include "matmul/kernel.h"
 
-static const char *const isa_names[] = {"portable", "avx2", "avx512", "avx512_bf16"};
-enum { ISAS = sizeof isa_names / sizeof isa_names[0] };
+/* The last, so the most capable, of the instruction sets that this CPU has, or the one of a name;
+ * NULL if no set has it. */
+static const mu_instruction_set *find_set(const char *name)
+{
+    const mu_instruction_set *set, *found = NULL;
+    for (size_t i = 0; (set = mu_instruction_set_at(i)) != NULL; i++) {
+        bool here = mu_includes(mu_cpu_detect()->has, set->needs);
+        found = (name ? strcmp(set->name, name) == 0 : here) ? set : found;
+    }
+    return found;
+}
 
 /* In the second program: what MUONIUM_CPU says is obeyed, or refused and explained. */
 static void test_choice(void **state)
 {
     (void)state;
     const char *wanted = getenv("MUONIUM_CPU");
-    mu_isa best = mu_cpu_detect()->best, isa = best;
-    bool known = wanted == NULL || wanted[0] == '\0';
-    for (int i = 0; !known && i < ISAS; i++) {
-        if (strcmp(wanted, isa_names[i]) == 0) {
-            known = true;
-            isa = (mu_isa)i;
-        }
-    }
+    const bool forced = wanted != NULL && wanted[0] != '\0';
+    const mu_instruction_set *best = find_set(NULL), *set = forced ? find_set(wanted) : best;
     muonium_cpu_info info;
     const mu_kernel *kernel;
-    if (!known || isa > best) {
-        const char *reason = known ? isa_names[best] : "use portable, avx2, avx512, avx512_bf16";
-        assert_status_message(muonium_cpu(&info), MUONIUM_INVALID, reason);
+    const mu_rows *rows;
+    if (!set || !mu_includes(mu_cpu_detect()->has, set->needs)) {
+        /* The message lists what there is, from the most general to the best. */
+        assert_status_message(muonium_cpu(&info), MUONIUM_INVALID, "portable");
+        assert_status_message(mu_rows_choose(MUONIUM_F32, &rows), MUONIUM_INVALID, best->name);
         assert_status_message(mu_kernel_choose(MUONIUM_F32, &kernel), MUONIUM_INVALID, wanted);
-        assert_status_message(mu_kernel_choose(MUONIUM_F64, &kernel), MUONIUM_INVALID, reason);
+        assert_status_message(mu_kernel_choose(MUONIUM_F64, &kernel), MUONIUM_INVALID,
+                              set ? "which this CPU does not have: use "
+                                  : "this build and CPU have");
         return;
     }
     assert_ok(muonium_cpu(&info));
-    assert_string_equal(info.isa, isa_names[isa]);
+    assert_string_equal(info.isa, set->name);
     assert_string_equal(info.features, mu_cpu_detect()->features);
-    if (isa != best) {
+    if (forced) {
         assert_non_null(strstr(info.reason, wanted));
     }
+    /* Real types have a kernel in every set but the one that adds bf16 to AVX-512. */
+    bool native = strcmp(set->name, "avx512_bf16") == 0;
+    mu_features real = native ? find_set("avx512")->needs : set->needs;
     assert_ok(mu_kernel_choose(MUONIUM_F64, &kernel));
-    mu_isa real = isa == MU_ISA_AVX512_BF16 ? MU_ISA_AVX512 : isa;
-    assert_true(kernel->type == MUONIUM_F64 && kernel->isa == real);
+    assert_true(kernel->type == MUONIUM_F64 && kernel->needs == real);
+    assert_ok(mu_rows_choose(MUONIUM_F64, &rows));
+    assert_ptr_equal(rows, kernel->rows);
     assert_ok(mu_kernel_choose(MUONIUM_F32, &kernel));
-    assert_true(kernel->type == MUONIUM_F32 && kernel->isa == real);
+    assert_true(kernel->type == MUONIUM_F32 && kernel->needs == real);
+    assert_ok(mu_rows_choose(MUONIUM_F16, &rows));
+    assert_ptr_equal(rows, kernel->rows);
     assert_string_equal(info.kernel, kernel->name);
     const mu_kernel *half;
     assert_ok(mu_kernel_choose(MUONIUM_F16, &half));
     assert_ptr_equal(half, kernel);
     assert_ok(mu_kernel_choose(MUONIUM_BF16, &half));
     assert_string_equal(info.bf16_kernel, half->name);
-    bool forced = wanted != NULL && wanted[0] != '\0', native = isa != real;
     if (forced) {
         assert_string_equal(info.bf16_reason, info.reason);
     } else if (native) {
@@ -65,7 +77,7 @@ static void test_choice(void **state)
     } else {
         assert_non_null(strstr(info.bf16_reason, "no bf16 products"));
     }
-    assert_true(half->type == MUONIUM_F32 && half->isa == (native ? isa : real));
+    assert_true(half->type == MUONIUM_F32 && half->needs == (native ? set->needs : real));
     assert_int_equal(half->operands, native ? MUONIUM_BF16 : MUONIUM_F32);
     const mu_kernel *again;
     assert_ok(mu_kernel_choose(MUONIUM_BF16, &again));
@@ -78,7 +90,7 @@ static void test_every_choice(void **state)
 {
     (void)state;
     const char *const values[] = {NULL,          "",     "portable", "avx2", "avx512",
-                                  "avx512_bf16", "sse9", "AVX2",     "avx"};
+                                  "avx512_bf16", "sse9", "AVX2",     "avx",  "neon"};
     for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
         assert_child_ok(test_run_again("MUONIUM_CPU", values[i], 20));
     }
@@ -94,23 +106,37 @@ static void test_rates(void **state)
     assert_false(mu_prefer_native(0, 236));
 }
 
+static const mu_instruction_set *find_needs(mu_features needs)
+{
+    const mu_instruction_set *set = NULL;
+    for (size_t i = 0; (set = mu_instruction_set_at(i)) != NULL && set->needs != needs; i++) {
+    }
+    assert_non_null(set);
+    return set;
+}
+
 /* The registry lists them from the most general on; products rely on the tile. */
 static void test_registry(void **state)
 {
     (void)state;
     size_t count = 0;
-    mu_isa last[2] = {MU_ISA_PORTABLE, MU_ISA_PORTABLE};
     for (const mu_kernel *kernel; (kernel = mu_kernel_at(count)) != NULL; count++) {
         assert_true(kernel->type == MUONIUM_F32 || kernel->type == MUONIUM_F64);
-        assert_true(kernel->isa >= last[kernel->type]);
-        last[kernel->type] = kernel->isa;
+        /* A line is preferred to those before it, so none of these may need more. */
+        for (size_t i = 0; i < count; i++) {
+            const mu_kernel *before = mu_kernel_at(i);
+            assert_true(before->operands != kernel->operands ||
+                        !mu_includes(before->needs, kernel->needs));
+        }
         assert_true(kernel->name != NULL && kernel->kc > 0);
         assert_true(kernel->operands == kernel->type || kernel->operands == MUONIUM_BF16);
         assert_true(kernel->kc % 2 == 0);
         /* Blocks of one length: the half modes' sums are then the same everywhere. */
         assert_int_equal(kernel->kc, mu_kernel_at(0)->kc);
         assert_true(MU_BLOCK % kernel->mr == 0 && MU_BLOCK % kernel->nr == 0);
-        assert_non_null(strstr(kernel->name, isa_names[kernel->isa]));
+        assert_ptr_equal(kernel->name, strstr(kernel->name, find_needs(kernel->needs)->name));
+        assert_int_equal(kernel->rows->type, kernel->type);
+        assert_true(mu_includes(kernel->needs, kernel->rows->needs));
     }
     assert_true(count >= 2);
     assert_null(mu_kernel_at(count + 1));

@@ -20,9 +20,9 @@ static double multiply_add(const mu_kernel *kernel, double x, double y, double s
 {
     if (kernel->type == MUONIUM_F32) {
         float a = (float)x, b = (float)y, c = (float)sum;
-        return (double)(kernel->isa == MU_ISA_PORTABLE ? a * b + c : fmaf(a, b, c));
+        return (double)(kernel->needs == 0 ? a * b + c : fmaf(a, b, c));
     }
-    return kernel->isa == MU_ISA_PORTABLE ? x * y + sum : fma(x, y, sum);
+    return kernel->needs == 0 ? x * y + sum : fma(x, y, sum);
 }
 
 static double add(const mu_kernel *kernel, double x, double y)

@@ -443,12 +443,38 @@ static void test_errors(void **state)
     }
 }
 
+/* Every layout has an entry of its own, and AUTO resolves to one. */
+static void test_table(void **state)
+{
+    (void)state;
+    muonium_options o = default_options();
+    const char *names[MUONIUM_LAYOUT_FAN + 1] = {NULL};
+    for (int layout = MUONIUM_LAYOUT_FLATTEN; layout <= MUONIUM_LAYOUT_FAN; layout++) {
+        muonium_tensor t = {.ndim = 3, .shape = {4, 5, 6}, .layout = (muonium_layout)layout};
+        const mu_layout *found = mu_resolve_layout(&t, &o);
+        assert_int_equal(found->id, layout);
+        assert_non_null(found->check);
+        assert_non_null(found->axes);
+        names[layout] = found->name;
+        for (int other = MUONIUM_LAYOUT_FLATTEN; other < layout; other++) {
+            assert_string_not_equal(found->name, names[other]);
+        }
+    }
+    muonium_tensor t = {.ndim = 2, .shape = {4, 5}};
+    assert_int_equal(mu_resolve_layout(&t, &o)->id, MUONIUM_LAYOUT_FLATTEN);
+    o.kernels_in_out = true;
+    mu_axes axes = mu_resolve_layout(&t, &o)->axes(&t);
+    assert_int_equal(axes.out, 2);
+    assert_int_equal(axes.in, 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_random_walks),    cmocka_unit_test(test_known_walks),
-        cmocka_unit_test(test_random_matrices), cmocka_unit_test(test_known_matrices),
-        cmocka_unit_test(test_state_apart),     cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_table),          cmocka_unit_test(test_random_walks),
+        cmocka_unit_test(test_known_walks),    cmocka_unit_test(test_random_matrices),
+        cmocka_unit_test(test_known_matrices), cmocka_unit_test(test_state_apart),
+        cmocka_unit_test(test_errors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

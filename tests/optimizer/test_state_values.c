@@ -242,12 +242,28 @@ static void test_old_file_stays(void **unused)
     assert_int_equal(rmdir(directory), 0); /* nothing else was left */
 }
 
+/* Every array has an entry of its own, with a name and a place in muonium_state. */
+static void test_table(void **state)
+{
+    (void)state;
+    for (mu_state_kind kind = 0; kind < MU_STATE_KINDS; kind++) {
+        const mu_state_spec *spec = mu_state_spec_of(kind);
+        assert_non_null(spec->name);
+        assert_non_null(spec->kept);
+        assert_true(spec->field >= offsetof(muonium_state, momentum));
+        assert_true(spec->field + sizeof(void *) <= sizeof(muonium_state));
+        for (mu_state_kind other = 0; other < kind; other++) {
+            assert_string_not_equal(spec->name, mu_state_spec_of(other)->name);
+            assert_int_not_equal(spec->field, mu_state_spec_of(other)->field);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_values),
-        cmocka_unit_test(test_bf16_momentum),
-        cmocka_unit_test(test_counts),
+        cmocka_unit_test(test_table),          cmocka_unit_test(test_values),
+        cmocka_unit_test(test_bf16_momentum),  cmocka_unit_test(test_counts),
         cmocka_unit_test(test_old_file_stays),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,6 @@
 /*
- * test_certificate.c: what a result says about itself, and the guard against
- * singular values that the polynomials would send away.
+ * test_certificate.c: certificates of results, and the guard against singular values beyond the
+ * stable edge.
  */
 #include "test.h"
 
@@ -19,30 +19,17 @@ static muonium_plan_options options_for(const char *preset, int steps)
     return options;
 }
 
-static void table_of(const muonium_plan_options *options, double (*table)[3])
-{
-    muonium_plan *plan;
-    muonium_plan_info info;
-    muonium_shape shape = {1, ROWS, COLS};
-    muonium_plan_options plain = *options;
-    plain.form = MUONIUM_FORM_STANDARD; /* the quickest to plan */
-    assert_ok(muonium_plan_create(shape, &plain, &plan));
-    assert_ok(muonium_plan_describe(plan, &info));
-    muonium_plan_destroy(plan);
-    memcpy(table, info.table, (size_t)options->steps * sizeof *table);
-}
-
 /* ---- deviation and bound ---- */
 
-/* Run, and compare deviation with that of the reference before the last step, and
- * bound with the true distance of the result. */
+/* Run, and compare the deviation with that of the reference before the last iteration, and the
+ * bound with ||I - Y Y^T||_F of the result. */
 static void check_certificate(const char *name, const double *x, muonium_plan_options options)
 {
     double y[COUNT], divided[COUNT], table[MUONIUM_MAX_STEPS][3];
     muonium_certificate certificate;
     spectra_run(&options, options.precision == MUONIUM_F64 ? MUONIUM_F64 : MUONIUM_F32, ROWS, COLS,
                 x, y, &certificate);
-    table_of(&options, table);
+    spectra_table(&options, table);
     const double(*rows)[3] = (const double(*)[3])table;
     bool by_rows = options.normalization == MUONIUM_NORM_AOL;
     memcpy(divided, x, sizeof divided);
@@ -129,8 +116,9 @@ static void bounds_hold_for_random_tables(void **state)
 
 /* ---- measurements ---- */
 
-/* How far Lanczos may be from the ends of the spectrum, of its width: four times what is to
- * be expected after k iterations from a random vector (Kuczynski and Wozniakowski, 1992). */
+/* The distance that Lanczos may have from the ends of the spectrum, relative to its width: four
+ * times the expectation after k iterations from a random vector (Kuczynski and Wozniakowski,
+ * 1992). */
 static double lanczos_tolerance(size_t m)
 {
     const double k = 24;
@@ -149,8 +137,8 @@ static void check_measurements(const char *name, size_t rows, size_t cols,
     spectra_run(&options, wide ? MUONIUM_F64 : MUONIUM_F32, rows, cols, x, y, &c);
     decomposition d = decompose(y, rows, cols);
     double high = d.sigma[0] * d.sigma[0], low = d.sigma[m - 1] * d.sigma[m - 1];
-    /* Sums of n products in Y Y^T, of which no row is longer than the largest value, and of m
-     * in its product with a vector; and the few roundings around these, LAPACK's among them. */
+    /* Sums of n products in Y Y^T, whose rows are no longer than the largest value, sums of m
+     * products with a vector, and a few more roundings, LAPACK's among them. */
     double unit = wide ? 0x1p-53 : 0x1p-24, distance = distance_from_orthogonal(y, rows, cols);
     double rounding = 4 * (double)(n * m + 8) * unit * (1 + high);
     double inside = rounding + lanczos_tolerance(m) * (high - low);
@@ -195,7 +183,7 @@ static void measurements_agree_with_lapack(void **state)
     }
 }
 
-/* Without being asked for they are not a number, which cannot be taken for a perfect result. */
+/* Figures that were not asked for are NaN, so that nobody mistakes them for a perfect result. */
 static void nothing_is_measured_unasked(void **state)
 {
     (void)state;
@@ -269,7 +257,7 @@ static void broken_promises_are_rescued(void **state)
     }
 }
 
-/* Nothing overflows, however large, and a promise kept is not interfered with. */
+/* Large values do not overflow, and a kept promise changes nothing. */
 static void guard_at_the_extremes(void **state)
 {
     (void)state;

@@ -1,11 +1,11 @@
 /*
- * test_direct.c: the direct form: its sets on single numbers; results on every spectrum
- * against singular value decomposition; rounding; bits over threads, batches, strides and
- * scales; certificates; and when `auto` takes it.
+ * test_direct.c: the direct form: its sets on single numbers; results on all spectra against
+ * singular value decomposition; rounding; bits over threads, batches, strides and scales;
+ * certificates; and the choice by `auto`.
  *
- * Rounding. What f32 makes of a set differs from f64 by what the figures below say, taken
- * on 256 x 1024 (docs/direct.md); twice as much is allowed, and sqrt(256 / m) more for
- * smaller matrices, where single singular values weigh more.
+ * Rounding. f32 may differ from f64 by twice the figures below, measured on 256 x 1024
+ * (docs/direct.md), and by sqrt(256 / m) more for smaller matrices, where single singular values
+ * weigh more.
  */
 #include "test.h"
 
@@ -45,7 +45,7 @@ static void sets_keep_what_their_table_says(void **state)
         for (int i = 0; i <= POINTS; i++) {
             double value = mu_direct_value(set, pow(1e-3, (double)i / POINTS));
             worst = fmax(worst, fabs(value - 1));
-            /* Below the interval values must not leave what certificates rest on. */
+            /* Below the interval, values must stay in the range that certificates assume. */
             double small = mu_direct_value(set, 1e-3 * (double)i / POINTS);
             below = fmin(below, small);
             highest = fmax(highest, small);
@@ -78,8 +78,8 @@ static void expected_of(const decomposition *whole, const mu_direct_set *set, do
     free(mapped.sigma);
 }
 
-/* Every singular value of at least 1e-3 of the norm ends in the set's band, and no
- * other ends above it. */
+/* Singular values of at least 1e-3 of the norm end within the set's deviation from 1; no other
+ * ends above that. */
 static void check_band(const decomposition *whole, const double *y, double band, double slack)
 {
     size_t count = whole->count, inside = 0;
@@ -163,8 +163,8 @@ static void every_spectrum_at_every_size(void **state)
 
 #if !defined(TEST_SANITIZED) /* under which large matrices take minutes and show nothing more */
 
-/* Too large to decompose: rounding alone, of the set that `auto` takes, on the spectra that
- * suffer most from it. */
+/* Too large to decompose: rounding only, of the set that `auto` chooses, on the spectra that suffer
+ * most from it. */
 static void large_matrices_round_no_worse(void **state)
 {
     (void)state;
@@ -439,7 +439,7 @@ static void plans_tell_what_they_do(void **state)
     double triangle = 256.0 * 257, m = 256, n = 1024;
     assert_true(info.flops == triangle * n + 12 * triangle * m + 2 * m * m * n);
     assert_true(fabs(info.band - 0.0473) < 1e-4);
-    /* Four squares of our own; then the copy of X and what products pack. */
+    /* Four squares, the copy of X, and the packing buffers of products. */
     size_t sparse = info.workspace;
     options.form = MUONIUM_FORM_GRAM;
     assert_int_equal(describe(shape, &options).workspace, sparse);

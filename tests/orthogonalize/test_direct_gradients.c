@@ -1,7 +1,6 @@
 /*
- * test_direct_gradients.c: the direct form on what it is for: gradients of a GPT, the
- * demo's, on the way of a short training. They are far from Gaussian: a few directions
- * dominate, and some of the others are zero.
+ * test_direct_gradients.c: the direct form on gradients of the demo's GPT during a short training.
+ * They are far from Gaussian: a few directions dominate, and some of the others are zero.
  */
 #include "test.h"
 

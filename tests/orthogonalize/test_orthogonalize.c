@@ -2,10 +2,10 @@
  * test_orthogonalize.c: results against an independent reference: singular value
  * decomposition in double, the composed polynomial applied to each singular value.
  *
- * Tolerances. A disturbance of relative size u in one step ends up amplified by at
- * most amplification(table), and a sum of k terms is wrong by about sqrt(k) units;
- * `allowed` is an eighth of the product, since not all steps are at their worst for
- * one singular value. Beyond that, every form is held against the standard form.
+ * Tolerances. A relative error u in one iteration grows by at most amplification(table), and a
+ * sum of k terms has an error of about sqrt(k) units. `allowed` is an eighth of the product,
+ * since no singular value meets the worst case of all iterations. In addition, each form is
+ * compared with the standard form.
  */
 #include "test.h"
 
@@ -13,7 +13,7 @@
 
 #include "spectra.h"
 
-/* Those that evaluate quintics; test_direct.c has the other. */
+/* The forms that evaluate quintics; test_direct.c tests the direct form. */
 static const muonium_form forms[] = {MUONIUM_FORM_QUINTIC, MUONIUM_FORM_STANDARD,
                                      MUONIUM_FORM_GRAM};
 static const char *const form_names[] = {"auto", "standard", "gram", "direct", "quintic"};
@@ -30,28 +30,14 @@ static muonium_plan_options options_for(const char *preset, int steps)
     return options;
 }
 
-static void table_of(const muonium_plan_options *options, double (*table)[3])
-{
-    muonium_plan *plan;
-    muonium_plan_info info;
-    muonium_shape one = {1, 1, 1};
-    muonium_plan_options plain = *options;
-    plain.form = MUONIUM_FORM_STANDARD; /* the quickest to plan */
-    assert_ok(muonium_plan_create(one, &plain, &plan));
-    assert_ok(muonium_plan_describe(plan, &info));
-    muonium_plan_destroy(plan);
-    assert_int_equal(info.steps, options->steps);
-    memcpy(table, info.table, (size_t)options->steps * sizeof *table);
-}
-
-/* What the library holds its matrices in: half modes take f32 input. */
+/* The type of the input: f32 for the half modes. */
 static muonium_dtype storage_of(muonium_dtype precision)
 {
     return precision == MUONIUM_F64 ? MUONIUM_F64 : MUONIUM_F32;
 }
 
-/* Scaling X, the Gram matrix, the factor made of it and the result round by half a unit
- * each; the errors within a sum of k terms average out like sqrt(k). */
+/* Four roundings of half a unit: of the scaled X, the Gram matrix, the polynomial and the result.
+ * Errors within a sum of k terms average out like sqrt(k). */
 static double allowed(const double (*table)[3], int steps, muonium_dtype precision, size_t k)
 {
     const double reference = 32 * 0x1p-53; /* a decomposition in double is not exact either */
@@ -95,7 +81,7 @@ static void published_values_to_four_digits(void **state)
 
 /* ---- every spectrum, precision, form, normalisation and preset ---- */
 
-/* A matrix and all that the reference needs to know about it. */
+/* A matrix and its reference. */
 typedef struct sample {
     const char *name;
     size_t rows, cols;
@@ -137,8 +123,8 @@ static sample draw_sample(const spectrum *kind, muonium_dtype dtype, test_rng *r
     return make_sample(kind->name, dtype, rows, cols, x);
 }
 
-/* The divisor that the reference uses; that of `spectral`, an upper bound, is taken
- * from the certificate once it is seen to be a close one. */
+/* The divisor of the reference. That of `spectral` is an upper bound: it is taken from the
+ * certificate after checking that it is close. */
 static double divisor_for(const sample *s, muonium_normalization normalization, double certified,
                           double unit)
 {
@@ -158,7 +144,7 @@ static double divisor_for(const sample *s, muonium_normalization normalization, 
     }
 }
 
-/* How much smaller the reference is than the normalised X it was made of, or 1. */
+/* ||reference||_F over ||normalised X||_F, at most 1. */
 static double shrinking(const sample *s, const decomposition *d, double divisor)
 {
     double squares = 0;
@@ -169,9 +155,9 @@ static double shrinking(const sample *s, const decomposition *d, double divisor)
     return start > 0 ? fmin(1, sqrt(squares) / start) : 1;
 }
 
-/* Run and compare; the error relative to ||result||_F or to the norm of the normalised
- * X, the larger: a polynomial that takes 1 to 0.024 (the first row of "cubic" does)
- * leaves of a matrix of rank one only what has cancelled, but all of its rounding. */
+/* Run and compare. The error is relative to the larger of ||result||_F and ||normalised X||_F: a
+ * polynomial that maps 1 to 0.024, as the first row of "cubic" does, cancels most of a matrix of
+ * rank one but keeps all of its rounding error. */
 static double error_of(sample *s, const muonium_plan_options *options, const double (*table)[3])
 {
     muonium_certificate certificate;
@@ -196,7 +182,7 @@ static void report(const sample *s, const muonium_plan_options *options, double 
 static double check_sample(sample *s, const muonium_plan_options *options)
 {
     double table[MUONIUM_MAX_STEPS][3];
-    table_of(options, table);
+    spectra_table(options, table);
     const double(*rows)[3] = (const double(*)[3])table;
     size_t longest = s->rows > s->cols ? s->rows : s->cols;
     double error = error_of(s, options, rows);
@@ -267,8 +253,8 @@ static void every_spectrum_in_f64(void **state)
     check_every_spectrum("every spectrum in f64", MUONIUM_F64);
 }
 
-/* Half types cannot resolve small singular values, so that no reference tells what
- * these become; but nothing may blow up, and the trace of X^T Y stays positive. */
+/* Half types cannot resolve small singular values, so there is no reference for them. But nothing
+ * may diverge, and the trace of X^T Y stays positive. */
 static void every_spectrum_stays_bounded_in_half_types(void **state)
 {
     (void)state;
@@ -386,7 +372,7 @@ static void divisors_with_eps_and_safety(void **state)
         divisor = options.eps_mode == MUONIUM_EPS_ADD ? norm + eps : divisor;
         divisor = options.eps_mode == MUONIUM_EPS_CLAMP ? fmax(norm, eps) : divisor;
         double table[5][3];
-        table_of(&options, table);
+        spectra_table(&options, table);
         muonium_certificate certificate;
         spectra_run(&options, MUONIUM_F64, 12, 30, s.x, s.y, &certificate);
         assert_true(fabs(certificate.divisor / divisor - 1) < 1e-12);
@@ -414,7 +400,7 @@ static void gaussian_matrices_come_out_close(void **state)
             options.precision = modes[i].precision;
             options.form = forms[c / 2];
             double table[5][3];
-            table_of(&options, table);
+            spectra_table(&options, table);
             double error = error_of(&s, &options, (const double(*)[3])table);
             /* In bf16 the default table, steeper than `original`, ends near 0.02 however
              * it is computed; and the Gram form, if asked for, rounds Q as well. */
@@ -519,7 +505,7 @@ static void check_polar_factor(const decomposition *a, const double *x, const do
     decomposition_free(&d);
 }
 
-static void ten_steps_give_the_polar_factor(void **state)
+static void ten_iterations_give_the_polar_factor(void **state)
 {
     (void)state;
     test_rng rng = test_rng_start("polar factor");
@@ -538,13 +524,12 @@ static void ten_steps_give_the_polar_factor(void **state)
 
 /* ---- forms against each other ---- */
 
-/* How many times as wrong as the standard form a form is, where wrong begins at what
- * rounding the result alone does. */
+/* The error of a form over that of the standard form, both at least the rounding of the result. */
 static double times_standard(sample *s, muonium_plan_options options)
 {
     double table[MUONIUM_MAX_STEPS][3];
     muonium_form form = options.form;
-    table_of(&options, table);
+    spectra_table(&options, table);
     options.form = MUONIUM_FORM_STANDARD;
     double standard = error_of(s, &options, (const double(*)[3])table);
     options.form = form;
@@ -578,8 +563,8 @@ static void cheapest_is_as_good_as_the_standard_form(void **state)
     print_message("quintic: at most %.2f times the error of the standard form\n", worst);
 }
 
-/* With many steps what rounding left of small singular values is brought up to 1, so
- * that there is no telling what is right; but nothing may get out of hand. */
+/* Many iterations raise even the rounding error of small singular values to 1, so there is no
+ * reference. But nothing may diverge. */
 static void long_tables_stay_bounded(void **state)
 {
     (void)state;
@@ -660,7 +645,7 @@ int main(void)
         cmocka_unit_test(gaussian_matrices_come_out_close),
         cmocka_unit_test(half_inputs_lose_nothing_but_the_last_rounding),
         cmocka_unit_test(singular_values_end_in_the_published_bands),
-        cmocka_unit_test(ten_steps_give_the_polar_factor),
+        cmocka_unit_test(ten_iterations_give_the_polar_factor),
         cmocka_unit_test(cheapest_is_as_good_as_the_standard_form),
         cmocka_unit_test(long_tables_stay_bounded),
         cmocka_unit_test(quintic_takes_the_cheapest_form),

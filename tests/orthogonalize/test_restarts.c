@@ -1,6 +1,6 @@
 /*
- * test_restarts.c: where the Gram form starts afresh. The positions decide what every such
- * orthogonalisation computes, bit for bit: whoever makes the search faster must not move them.
+ * test_restarts.c: the restarts of the Gram form. Their positions determine the bits of each
+ * result in Gram form: a faster search must find the same ones.
  */
 #include "test.h"
 
@@ -14,8 +14,8 @@ enum { UNITS = 4 };
 
 static const double units[UNITS] = {0x1p-24, 0x1p-53, 0x1p-9, 0x1p-12}; /* f32, f64, bf16, f16 */
 
-/* Bit t: a restart before step t. As an exhaustive evaluation of every candidate chose them,
- * and some more in f32 and f64 for directions that stay zero.
+/* Bit t: a restart before iteration t. An exhaustive evaluation of all candidates chose them; f32
+ * and f64 have some more, for directions that stay zero.
  * Without a preset: Polar Express from 1e-3 with safety and cushion 0.02. */
 static const struct {
     const char *preset;
@@ -115,8 +115,8 @@ static void test_positions_stay(void **state)
     }
 }
 
-/* Tables whose numbers leave the range of double: nothing helps, so there is a restart before
- * every step, never before the first, which is none. */
+/* Tables whose numbers leave the range of double: no choice helps, so there is a restart before
+ * each iteration but the first. */
 static void test_overflow(void **state)
 {
     (void)state;
@@ -141,8 +141,8 @@ static double cpu_seconds(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/* This table carries large values out of the range of double and small ones not: errors that are
- * NaN are not forgotten for those of other largest values. */
+/* This table maps large values beyond the range of double, but not small ones: a NaN must not be
+ * replaced by the finite error of another value. */
 static void test_overflow_of_some_values(void **state)
 {
     (void)state;
@@ -151,16 +151,15 @@ static void test_overflow_of_some_values(void **state)
     assert_true(restarts_of(table, 4, 0x1p-24) == 0xe);
 }
 
-/* To evaluate every candidate at every value took as long as to apply the table to 460,000
- * numbers; the search takes as long as for 18,000. In such units, tools that slow down both let it
- * pass as well. */
+/* The unit of time is one application of the table to a number, so that sanitizers slow down both
+ * sides. An exhaustive evaluation takes 460,000 units, the search 18,000. */
 static void test_long_tables_are_planned_quickly(void **state)
 {
     (void)state;
     enum { NUMBERS = 2000 };
     double table[MUONIUM_MAX_STEPS][3], best = INFINITY, applied = INFINITY;
     for (int round = 0; round < 5; round++) {
-        double lower = 1e-3 * (1 + 0.01 * round); /* of its own: answers are kept */
+        double lower = 1e-3 * (1 + 0.01 * round); /* differs each time: results are cached */
         volatile double sum = 0;
         assert_int_equal(muonium_polar_express(64, lower, 0.02, 0.02, table), MUONIUM_OK);
         const double(*rows)[3] = (const double(*)[3])table;

@@ -4,6 +4,9 @@
  * supplies most of them. Here is what it lacks, and a multiply-add that is
  * fused, because the kernels' order and number of roundings are tested too.
  */
+/* Whether or not the compiler knows these instructions. */
+#define MU_HAVE_AVX512_BF16
+
 #include "every_kernel.h"
 
 #if defined(__x86_64__)
@@ -171,8 +174,6 @@ static __m256i _mm512_cvtps_ph(__m512 a, int rounding)
 
 /* What a second file of kernels defines again. */
 #include "matmul/kernels/undefine.h"
-#undef PLAIN_RIGHT
-#undef STRIP_BYTES
 #undef PAIRS
 #undef BY_HAND
 
@@ -265,9 +266,6 @@ static vf_t vf_pairs_across(vf_t v, vf_t w)
     return vf_load(x);
 }
 
-#ifndef MU_HAVE_AVX512_BF16
-#define MU_HAVE_AVX512_BF16
-#endif
 #include "matmul/kernels/kernel_avx512_bf16.c"
 
 #endif

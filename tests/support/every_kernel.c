@@ -7,10 +7,10 @@ enum { MOST_KERNELS = 32, MOST_TESTS = 256, NAME_LENGTH = 96 };
 
 const mu_kernel *test_kernel_at(size_t index)
 {
-    mu_isa best = mu_cpu_detect()->best;
+    mu_features has = mu_cpu_detect()->has;
     const mu_kernel *kernel;
     for (size_t i = 0; (kernel = mu_kernel_at(i)) != NULL; i++) {
-        if (kernel->isa <= best && index-- == 0) {
+        if (mu_includes(has, kernel->needs) && index-- == 0) {
             return kernel;
         }
     }
@@ -18,7 +18,7 @@ const mu_kernel *test_kernel_at(size_t index)
     static const mu_kernel *const emulated[] = {&mu_kernel_emulated_f32, &mu_kernel_emulated_f64,
                                                 &mu_kernel_emulated_bf16};
     for (size_t i = 0; i < sizeof emulated / sizeof emulated[0]; i++) {
-        if (emulated[i]->isa > best && index-- == 0) {
+        if (!mu_includes(has, emulated[i]->needs) && index-- == 0) {
             return emulated[i];
         }
     }
@@ -40,7 +40,7 @@ double test_kernel_burst(const mu_kernel *kernel, size_t rounds)
 
 bool test_kernel_emulated(const mu_kernel *kernel)
 {
-    return kernel->isa > mu_cpu_detect()->best;
+    return !mu_includes(mu_cpu_detect()->has, kernel->needs);
 }
 
 double test_kernel_eps(const mu_kernel *kernel)

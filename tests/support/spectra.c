@@ -414,6 +414,20 @@ double amplification(const double (*table)[3], int steps)
 
 /* ---- running the library ---- */
 
+void spectra_table(const muonium_plan_options *options, double (*table)[3])
+{
+    muonium_plan *plan;
+    muonium_plan_info info;
+    muonium_shape one = {1, 1, 1};
+    muonium_plan_options standard = *options;
+    standard.form = MUONIUM_FORM_STANDARD; /* needs no search for restarts */
+    assert_ok(muonium_plan_create(one, &standard, &plan));
+    assert_ok(muonium_plan_describe(plan, &info));
+    muonium_plan_destroy(plan);
+    assert_int_equal(info.steps, options->steps);
+    memcpy(table, info.table, (size_t)options->steps * sizeof *table);
+}
+
 void spectra_run(const muonium_plan_options *options, muonium_dtype dtype, size_t rows, size_t cols,
                  const double *x, double *y, muonium_certificate *certificate)
 {

@@ -1,7 +1,7 @@
 /*
- * spectra.h: matrices with given singular values, and what the iteration ought to
- * make of them, found without iterating: by singular value decomposition, with the
- * composed polynomial applied to each singular value in double.
+ * spectra.h: matrices with given singular values, and reference results computed without
+ * iterating: by singular value decomposition, with the composed polynomial applied to each
+ * singular value in double.
  */
 #ifndef MUONIUM_TEST_SPECTRA_H
 #define MUONIUM_TEST_SPECTRA_H
@@ -69,12 +69,15 @@ double relative_error(const double *a, const double *b, size_t count);
 /* ||I - Y Y^T||_F, of the smaller side. */
 double distance_from_orthogonal(const double *y, size_t rows, size_t cols);
 
-/* How much a relative disturbance of the matrix in any one step can have grown at
- * the end: what it grows by within its step times the steepest slopes of those
- * that follow, on all that they make of [0, 1], summed over steps. */
+/* A bound on the growth of relative errors: for each iteration, the growth of an error within it
+ * times the steepest slopes of the iterations that follow on the image of [0, 1]; the sum over
+ * iterations. */
 double amplification(const double (*table)[3], int steps);
 
 /* ---- running the library ---- */
+
+/* The table of coefficients that a plan with these options uses. */
+void spectra_table(const muonium_plan_options *options, double (*table)[3]);
 
 /* Orthogonalise one dense matrix, held as `dtype` on both sides. */
 void spectra_run(const muonium_plan_options *options, muonium_dtype dtype, size_t rows, size_t cols,

@@ -4,11 +4,12 @@
  */
 #if defined(__x86_64__)
 
+#define TARGET_AVX2
+#include "vector/kernels/target.h"
+
 #include "matmul/kernels/tile_avx2.h"
 #include "matmul/kernels/kernels.h"
 
-#define PLAIN_RIGHT 256
-#define STRIP_BYTES (288 << 10)
 #define PAIRS 0
 #define BY_HAND 1
 #define T float
@@ -19,10 +20,9 @@
 #define MR 6
 #define NV 2
 #define UNROLL MU_STEPS
-#define KC 256
 #define NAME(f) f##_f32
 #include "matmul/kernels/kernel_template.h"
-MU_KERNEL(avx2_f32_6x16, MU_ISA_AVX2, mu_rows_avx2_f32)
+MU_KERNEL(avx2_f32_6x16, avx2_f32)
 
 #include "matmul/kernels/undefine.h"
 
@@ -34,10 +34,11 @@ MU_KERNEL(avx2_f32_6x16, MU_ISA_AVX2, mu_rows_avx2_f32)
 #define MR 6
 #define NV 2
 #define UNROLL MU_STEPS
-#define KC 256
 #define NAME(f) f##_f64
 #include "matmul/kernels/kernel_template.h"
-MU_KERNEL(avx2_f64_6x8, MU_ISA_AVX2, mu_rows_avx2_f64)
+MU_KERNEL(avx2_f64_6x8, avx2_f64)
+
+#include "vector/kernels/target_end.h"
 
 #else
 

@@ -8,11 +8,12 @@
  */
 #if defined(__x86_64__)
 
+#define TARGET_AVX512
+#include "vector/kernels/target.h"
+
 #include "vector/kernels/simd_avx512.h"
 #include "matmul/kernels/kernels.h"
 
-#define PLAIN_RIGHT 768
-#define STRIP_BYTES (400 << 10)
 #define PAIRS 0
 #define BY_HAND 0
 #define T float
@@ -30,10 +31,9 @@
 #define VEC(op) vf_##op
 #define VL 16
 #define NV 2
-#define KC 256
 #define NAME(f) f##_f32
 #include "matmul/kernels/kernel_template.h"
-MU_KERNEL(avx512_f32_8x32, MU_ISA_AVX512, mu_rows_avx512_f32)
+MU_KERNEL(avx512_f32_8x32, avx512_f32)
 
 #include "matmul/kernels/undefine.h"
 
@@ -52,10 +52,11 @@ MU_KERNEL(avx512_f32_8x32, MU_ISA_AVX512, mu_rows_avx512_f32)
 #define VEC(op) vd_##op
 #define VL 8
 #define NV 2
-#define KC 256
 #define NAME(f) f##_f64
 #include "matmul/kernels/kernel_template.h"
-MU_KERNEL(avx512_f64_8x16, MU_ISA_AVX512, mu_rows_avx512_f64)
+MU_KERNEL(avx512_f64_8x16, avx512_f64)
+
+#include "vector/kernels/target_end.h"
 
 #else
 

@@ -3,13 +3,16 @@
  * steps at a time: the f32 kernel of kernel_avx512.c, whose sums it forms. The peak is
  * twice that of f32 on some CPUs, half of it on others. Operands are always packed.
  */
-#if defined(MU_HAVE_AVX512_BF16) /* the compiler has: see cmake/MuoniumFlags.cmake */
+#include "base/base.h"
+
+#if defined(MU_HAVE_AVX512_BF16)
+
+#define TARGET_AVX512_BF16
+#include "vector/kernels/target.h"
 
 #include "matmul/kernels/simd_avx512_bf16.h"
 #include "matmul/kernels/kernels.h"
 
-#define PLAIN_RIGHT 0
-#define STRIP_BYTES (400 << 10)
 #define PAIRS 1
 #define BY_HAND 0
 #define T float
@@ -27,10 +30,11 @@
 #define VEC(op) vf_##op
 #define VL 16
 #define NV 2
-#define KC 256
 #define NAME(f) f##_bf16
 #include "matmul/kernels/kernel_template.h"
-MU_KERNEL(avx512_bf16_8x32, MU_ISA_AVX512_BF16, mu_rows_avx512_f32)
+MU_KERNEL(avx512_bf16_8x32, avx512_f32)
+
+#include "vector/kernels/target_end.h"
 
 #else
 

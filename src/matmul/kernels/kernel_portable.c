@@ -4,8 +4,6 @@
 #include "vector/kernels/simd_portable.h"
 #include "matmul/kernels/kernels.h"
 
-#define PLAIN_RIGHT 256
-#define STRIP_BYTES (288 << 10)
 #define PAIRS 0
 #define BY_HAND 0
 #define T float
@@ -16,10 +14,9 @@
 #define MR 4
 #define NV 2
 #define UNROLL MU_STEPS
-#define KC 256
 #define NAME(f) f##_f32
 #include "matmul/kernels/kernel_template.h"
-MU_KERNEL(portable_f32_4x8, MU_ISA_PORTABLE, mu_rows_portable_f32)
+MU_KERNEL(portable_f32_4x8, portable_f32)
 
 #include "matmul/kernels/undefine.h"
 
@@ -31,7 +28,6 @@ MU_KERNEL(portable_f32_4x8, MU_ISA_PORTABLE, mu_rows_portable_f32)
 #define MR 4
 #define NV 2
 #define UNROLL MU_STEPS
-#define KC 256
 #define NAME(f) f##_f64
 #include "matmul/kernels/kernel_template.h"
-MU_KERNEL(portable_f64_4x4, MU_ISA_PORTABLE, mu_rows_portable_f64)
+MU_KERNEL(portable_f64_4x4, portable_f64)

@@ -19,9 +19,6 @@
  *   UNROLL        steps of a tile between branches: as many as the compiler bears, 1 or more
  *   HALF_TILE     if defined, a tile of MR rows by up to VL/2 columns, from tile_template.h with
  *                 vectors half as long
- *   KC            longest block of k: 256 in all kernels of f32, as the half modes' bits, the
- *                 same on all, depend on it
- *   PLAIN_RIGHT, STRIP_BYTES   plain_right and strip_bytes of mu_kernel
  *   NAME(f)       f with the suffix of this instantiation
  *
  * Tested combinations: those in the files beside this one and no others.

@@ -3,9 +3,12 @@
  */
 #if defined(__x86_64__)
 
-#define ELEMENTWISE mu_elementwise_avx2
-#define ISA MU_ISA_AVX2
+#define TARGET_AVX2
+#include "vector/kernels/target.h"
+
+#define NAME avx2
 #include "vector/kernels/elementwise_template.h"
+#include "vector/kernels/target_end.h"
 
 #else
 

@@ -3,9 +3,12 @@
  */
 #if defined(__x86_64__)
 
-#define ELEMENTWISE mu_elementwise_avx512
-#define ISA MU_ISA_AVX512
+#define TARGET_AVX512
+#include "vector/kernels/target.h"
+
+#define NAME avx512
 #include "vector/kernels/elementwise_template.h"
+#include "vector/kernels/target_end.h"
 
 #else
 

@@ -1,20 +1,16 @@
 /*
  * elementwise_template.h: the element-wise kernels as plain loops, for the compiler to
- * vectorise. A file per instruction set is compiled with the flags of that set; it
- * defines
+ * vectorise. A file per instruction set defines NAME, the name of its line in kernels.def, and
+ * includes this.
  *
- *     ELEMENTWISE  the name of the object to define
- *     ISA          its mu_isa
- *
- * and includes this. The loops choose without branching, and call nothing but sqrtf and
- * copysignf, which are instructions where neither errno nor exceptions are asked for, as
- * the flags of the build say. That the arrays are distinct is all else that vectorising
- * needs.
+ * The loops choose without branching and call nothing but sqrtf and copysignf. These are single
+ * instructions as long as the build asks for neither errno nor exceptions, as base.h and CMake do.
+ * All else that vectorising needs is that the arrays are distinct.
  */
 #include <math.h>
 #include <string.h>
 
-#include "vector/kernels/elementwise_kernels.h"
+#include "vector/kernels/kernels.h"
 
 static void direction(const mu_momentum_step *step, const float *restrict g,
                       const float *restrict m, float *restrict d, size_t n)
@@ -106,12 +102,15 @@ static bool all_below(const void *x, muonium_dtype dtype, int exponent, size_t n
     return (carries & signs) == 0;
 }
 
-const mu_elementwise ELEMENTWISE = {
-    .isa = ISA,
-    .momentum = momentum,
-    .direction = direction,
-    .update = update,
-    .adam = adam,
-    .all_below = all_below,
-    .round_stochastic = mu_round_stochastic,
-};
+#define DEFINE(name_)                                                                              \
+    const mu_elementwise mu_elementwise_##name_ = {                                                \
+        .needs = mu_elementwise_##name_##_needs,                                                   \
+        .momentum = momentum,                                                                      \
+        .direction = direction,                                                                    \
+        .update = update,                                                                          \
+        .adam = adam,                                                                              \
+        .all_below = all_below,                                                                    \
+        .round_stochastic = mu_round_stochastic,                                                   \
+    };
+#define DEFINE_EXPANDED(name_) DEFINE(name_)
+DEFINE_EXPANDED(NAME)

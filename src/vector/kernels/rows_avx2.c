@@ -3,6 +3,9 @@
  */
 #if defined(__x86_64__)
 
+#define TARGET_AVX2
+#include "vector/kernels/target.h"
+
 #include "vector/kernels/simd_avx2.h"
 
 #define T float
@@ -12,7 +15,7 @@
 #define VL 8
 #define NAME(f) f##_rows_f32
 #include "vector/kernels/rows_template.h"
-const mu_rows mu_rows_avx2_f32 = MU_ROWS(MU_ISA_AVX2);
+MU_ROWS(avx2_f32)
 
 #undef T
 #undef T_DTYPE
@@ -28,7 +31,9 @@ const mu_rows mu_rows_avx2_f32 = MU_ROWS(MU_ISA_AVX2);
 #define VL 4
 #define NAME(f) f##_rows_f64
 #include "vector/kernels/rows_template.h"
-const mu_rows mu_rows_avx2_f64 = MU_ROWS(MU_ISA_AVX2);
+MU_ROWS(avx2_f64)
+
+#include "vector/kernels/target_end.h"
 
 #else
 

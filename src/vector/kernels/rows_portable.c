@@ -10,7 +10,7 @@
 #define VL 4
 #define NAME(f) f##_rows_f32
 #include "vector/kernels/rows_template.h"
-const mu_rows mu_rows_portable_f32 = MU_ROWS(MU_ISA_PORTABLE);
+MU_ROWS(portable_f32)
 
 #undef T
 #undef T_DTYPE
@@ -26,4 +26,4 @@ const mu_rows mu_rows_portable_f32 = MU_ROWS(MU_ISA_PORTABLE);
 #define VL 2
 #define NAME(f) f##_rows_f64
 #include "vector/kernels/rows_template.h"
-const mu_rows mu_rows_portable_f64 = MU_ROWS(MU_ISA_PORTABLE);
+MU_ROWS(portable_f64)

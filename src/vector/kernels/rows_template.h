@@ -16,7 +16,7 @@
 #include <string.h>
 
 #include "base/half.h"
-#include "vector/kernels/rows_kernels.h"
+#include "vector/kernels/kernels.h"
 
 #define V VEC(t)
 

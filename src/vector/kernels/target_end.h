@@ -1,0 +1,10 @@
+/*
+ * target_end.h: the end of what target.h begins. No include guard, on purpose.
+ */
+#if !defined(MU_EMULATE_AVX512)
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+#endif

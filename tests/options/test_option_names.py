@@ -1,0 +1,46 @@
+"""Every value of every enum of muonium.h has a name, and every name a value; and the library's
+list of options is the fields of the header's structs."""
+import ctypes
+import os
+import pathlib
+import re
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BUILD = pathlib.Path(os.environ.get("MUONIUM_BUILD_DIR", ROOT / "build"))
+HEADER = re.sub(r"/\*.*?\*/", "", (ROOT / "include/muonium.h").read_text(), flags=re.S)
+LIBRARY = ctypes.CDLL(str(BUILD / "libmuonium.so"))
+LIBRARY.muonium_enum_name.restype = ctypes.c_char_p
+LIBRARY.muonium_option_find.restype = ctypes.c_void_p
+
+ENUMS = {name: [(key, int(value)) for key, value in re.findall(r"(\w+) = (\d+)", body)]
+         for name, body in re.findall(r"typedef enum (muonium_\w+) \{(.*?)\}", HEADER, re.S)
+         if name != "muonium_status"}  # its names are those of muonium_status_name
+
+
+def test_the_header_is_understood():
+    assert len(ENUMS) >= 17 and ("MUONIUM_FORM_GRAM", 2) in ENUMS["muonium_form"]
+
+
+@pytest.mark.parametrize("enum", sorted(ENUMS))
+def test_every_value_has_a_name_and_every_name_a_value(enum):
+    values = dict(ENUMS[enum])
+    assert sorted(values.values()) == list(range(len(values)))
+    names = [LIBRARY.muonium_enum_name(enum.encode(), value) for value in range(-2, len(values) + 40)]
+    assert names[:2] == [None, None] and set(names[2 + len(values):]) == {None}
+    named = [name.decode() for name in names[2:2 + len(values)]]
+    assert len(set(named)) == len(values)
+    for key, value in values.items():  # MUONIUM_FORM_GRAM is "gram"
+        assert key.lower().endswith(named[value]), key
+
+
+@pytest.mark.parametrize("struct", ["muonium_plan_options", "muonium_options"])
+def test_every_field_is_an_option(struct):
+    body = re.search(r"typedef struct %s \{(.*?)\} %s;" % (struct, struct), HEADER, re.S)[1]
+    fields = re.findall(r"(\w+)(?:\)\[3\])?;", body)
+    second = {"table_rows", "pattern_count", "log_context"}
+    assert len(fields) > 10
+    for field in fields:
+        found = LIBRARY.muonium_option_find(field.encode())
+        assert bool(found) == (field not in {"struct_size", "plan", *second}), field
