@@ -12,7 +12,7 @@ enum { DOWN = 4, REPEATS = 64, LONGEST = 512, GAP = 16 };
 /* How operands lie: packed, the left one as a matrix, both as matrices. */
 static const struct layout {
     const char *name;
-    bool plain_left, plain_right;
+    bool unpacked_left, unpacked_right;
 } layouts[] = {
     {"tile, packed", false, false}, {"tile, left plain", true, false}, {"tile, plain", true, true}};
 
@@ -30,17 +30,17 @@ static void run_worker(void *context, size_t index, unsigned worker)
 {
     const tiles *t = context;
     const mu_kernel *kernel = t->kernel;
-    ptrdiff_t mr = (ptrdiff_t)kernel->mr, nr = (ptrdiff_t)kernel->nr, plain = LONGEST + GAP;
-    ptrdiff_t a_row = t->layout->plain_left ? plain : 1, a_step = t->layout->plain_left ? 1 : mr;
-    ptrdiff_t b_step = t->layout->plain_right ? nr + GAP : nr, ldc = nr + GAP;
-    ptrdiff_t next = t->layout->plain_left ? mr * plain : mr * (ptrdiff_t)t->k;
-    size_t block = t->k < kernel->kc ? t->k : kernel->kc;
+    ptrdiff_t mr = (ptrdiff_t)kernel->mr, nr = (ptrdiff_t)kernel->nr, row = LONGEST + GAP;
+    ptrdiff_t a_row = t->layout->unpacked_left ? row : 1, a_k = t->layout->unpacked_left ? 1 : mr;
+    ptrdiff_t b_k = t->layout->unpacked_right ? nr + GAP : nr, ldc = nr + GAP;
+    ptrdiff_t next = t->layout->unpacked_left ? mr * row : mr * (ptrdiff_t)t->k;
+    size_t kc = t->k < kernel->kc ? t->k : kernel->kc;
     float *c = t->c + (ptrdiff_t)index * DOWN * mr * ldc;
     (void)worker;
     for (int r = 0; r < REPEATS; r++) {
         for (ptrdiff_t i = 0; i < DOWN; i++) {
-            kernel->tile(t->k, block, t->a + i * next, a_row, a_step, t->b, b_step,
-                         c + i * mr * ldc, ldc, kernel->mr, kernel->nr, false);
+            kernel->tile(t->k, kc, t->a + i * next, a_row, a_k, t->b, b_k, c + i * mr * ldc, ldc,
+                         kernel->mr, kernel->nr, false);
         }
     }
 }

@@ -1,6 +1,6 @@
 /*
- * product.c: the result is cut into blocks; whoever computes a block packs the strips of
- * a and b that it needs into scratch memory of its own, where the kernel reads them.
+ * product.c: the result is divided into blocks. The worker that computes a block packs the rows of
+ * a and columns of b that it needs into scratch memory of its own.
  * Every element is summed in the order of k whatever the blocks are, so neither their
  * size nor the number of threads changes a bit.
  */
@@ -78,16 +78,18 @@ static void multiply_block(const gpt_machine *machine, unsigned worker, const gp
     float *packed_b = packed_a + BLOCK * kernel->kc;
     for (size_t k0 = 0; k0 < p->k; k0 += kernel->kc) {
         const size_t k = least(kernel->kc, p->k - k0);
-        mu_lanes left = {.data = p->a.data + (ptrdiff_t)i0 * p->a.row + (ptrdiff_t)k0 * p->a.col,
-                         .dtype = MUONIUM_F32,
-                         .lane_stride = p->a.row,
-                         .step_stride = p->a.col,
-                         .scale = (double)p->scale};
-        mu_lanes right = {.data = p->b.data + (ptrdiff_t)k0 * p->b.row + (ptrdiff_t)j0 * p->b.col,
-                          .dtype = MUONIUM_F32,
-                          .lane_stride = p->b.col,
-                          .step_stride = p->b.row,
-                          .scale = 1};
+        mu_pack_source left = {.data =
+                                   p->a.data + (ptrdiff_t)i0 * p->a.row + (ptrdiff_t)k0 * p->a.col,
+                               .dtype = MUONIUM_F32,
+                               .line_stride = p->a.row,
+                               .k_stride = p->a.col,
+                               .scale = (double)p->scale};
+        mu_pack_source right = {.data =
+                                    p->b.data + (ptrdiff_t)k0 * p->b.row + (ptrdiff_t)j0 * p->b.col,
+                                .dtype = MUONIUM_F32,
+                                .line_stride = p->b.col,
+                                .k_stride = p->b.row,
+                                .scale = 1};
         kernel->pack_a(&left, rows, k, packed_a, mr * k);
         kernel->pack_b(&right, cols, k, packed_b, nr * k);
         for (size_t j = 0; j < cols; j += nr) {

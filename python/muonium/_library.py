@@ -63,12 +63,6 @@ def _check(status, function, arguments):
     return status
 
 
-# ---- enums: names in the order of their values ----
-
-DTYPES = ("f32", "f64", "bf16", "f16")
-OUTCOMES = ("orthogonalized", "zero", "skipped", "propagated", "diverged")
-FORMS = ("auto", "standard", "gram", "direct", "quintic")
-
 # ---- structures ----
 
 _table = POINTER(c_double * 3)
@@ -89,38 +83,18 @@ class View(Structure):
                 ("row_stride", ctypes.c_ssize_t), ("col_stride", ctypes.c_ssize_t)]
 
 
-class PlanOptions(Structure):
-    _fields_ = [("struct_size", c_size_t), ("steps", c_int), ("table", _table),
-                ("table_rows", c_size_t), ("coefficients", c_char_p), ("lower", c_double),
-                ("safety", c_double), ("cushion", c_double),
-                ("normalization", c_int), ("eps_mode", c_int), ("eps", c_double),
-                ("safety_factor", c_double), ("precision", c_int), ("form", c_int),
-                ("direct_set", c_char_p), ("nonfinite", c_int), ("exact_certificate", c_bool),
-                ("rounding", c_int), ("generated_rows", c_int)]
-
-
 class Certificate(Structure):
     _fields_ = [("struct_size", c_size_t), ("outcome", c_int), ("rescued", c_int), ("divisor", c_double),
                 ("deviation", c_double), ("bound", c_double), ("orthogonality_error", c_double),
                 ("sigma_min", c_double), ("sigma_max", c_double)]
 
 
-class Options(Structure):
-    _fields_ = [("struct_size", c_size_t), ("plan", PlanOptions), ("lr", c_double),
-                ("weight_decay", c_double), ("momentum", c_double), ("momentum_form", c_int), ("nesterov", c_bool),
-                ("nesterov_form", c_int), ("scale", c_int), ("scale_factor", c_double),
-                ("decay", c_int), ("spatial_normalize", c_bool), ("maximize", c_bool), ("normuon", c_bool),
-                ("normuon_beta2", c_double), ("normuon_eps", c_double), ("adam", c_int),
-                ("nadamw_form", c_int), ("adam_lr", c_double), ("adam_lr_scale", c_double),
-                ("adam_beta1", c_double), ("adam_beta2", c_double),
-                ("adam_eps", c_double), ("adam_eps_root", c_double),
-                ("adam_weight_decay", c_double), ("route", c_int), ("routing", c_int),
-                ("patterns", POINTER(c_char_p)), ("pattern_count", c_size_t),
-                ("only_patterns", c_bool), ("split_fused", c_bool),
-                ("min_dim", c_size_t), ("max_aspect", c_double), ("only_2d", c_bool), ("kernels_in_out", c_bool),
-                ("layout_3d", c_int), ("state_dtype", c_int), ("master", c_bool),
-                ("stochastic_rounding", c_bool), ("seed", ctypes.c_uint64),
-                ("scratch_bytes", c_size_t), ("log", c_void_p), ("log_context", c_void_p)]
+class Option(Structure):
+    """What the library tells of one of its options."""
+
+    _fields_ = [("c_name", c_char_p), ("c_help", c_char_p), ("c_type", c_int), ("plan", c_bool),
+                ("saved", c_bool), ("c_enum", c_char_p), ("c_range", c_char_p),
+                ("least", c_double), ("most", c_double), ("offset", c_size_t), ("size", c_size_t)]
 
 
 MAX_DIMS = 8
@@ -176,12 +150,13 @@ _FALLIBLE = {
     "polar_express": [c_int, c_double, c_double, c_double, _table],
     "polar_cubic": [c_int, c_double, c_double, _table],
     "coefficients": [c_char_p, c_int, _table],
-    "orthogonalize_sized": [Shape, POINTER(PlanOptions), POINTER(View), POINTER(View),
+    "orthogonalize_sized": [Shape, c_void_p, POINTER(View), POINTER(View),
                             POINTER(Certificate), c_size_t],
+    "option_get": [c_void_p, c_char_p, c_char_p, c_size_t],
     "options_init_sized": [c_void_p, c_size_t, c_size_t, c_char_p],
-    "create": [POINTER(Options), _out],
-    "create_description": [POINTER(Options), _out],
-    "add_group": [_optimizer, POINTER(Options), _out],
+    "create": [c_void_p, _out],
+    "create_description": [c_void_p, _out],
+    "add_group": [_optimizer, c_void_p, _out],
     "add_sized": [_optimizer, POINTER(Tensor), c_size_t, _group],
     "set_lr": [_optimizer, _group, c_double],
     "set_weight_decay": [_optimizer, _group, c_double],
@@ -198,6 +173,9 @@ _FALLIBLE = {
     "reader_open_memory": [c_char_p, c_size_t, _out],
 }
 _OTHERS = {
+    "option_at": (POINTER(Option), [c_int]),
+    "option_choice": (c_char_p, [POINTER(Option), c_int]),
+    "enum_name": (c_char_p, [c_char_p, c_int]),
     "version": (c_char_p, []),
     "last_error": (c_char_p, []),
     "threads": (c_int, []),
@@ -282,6 +260,77 @@ def _load():
 library, library_path = _load()
 
 
+def strings(function):
+    """The strings that a function of the library returns by index."""
+    index = 0
+    while (text := function(index)) is not None:
+        yield text.decode()
+        index += 1
+
+
+# ---- enums: names in the order of their values ----
+
+
+def names_of(enum):
+    return tuple(strings(lambda value: library.muonium_enum_name(enum.encode(), value)))
+
+
+DTYPES = names_of("muonium_dtype")
+OUTCOMES = names_of("muonium_outcome")
+FORMS = names_of("muonium_form")
+
+# ---- options: the library has the list of them ----
+
+
+def _options():
+    index = 0
+    while option := library.muonium_option_at(index):
+        info = option.contents
+        info.name, info.help = info.c_name.decode(), info.c_help.decode()
+        info.type = names_of("muonium_option_type")[info.c_type]
+        info.enum = info.c_enum.decode() if info.c_enum else None
+        info.range = info.c_range.decode() if info.c_range else None
+        info.choices = tuple(strings(lambda i, o=option: library.muonium_option_choice(o, i)))
+        yield info
+        index += 1
+
+
+OPTIONS = {info.name: info for info in _options()}
+
+
+def _fields(plan):
+    """The fields of one of the two structs, after its size."""
+    kinds = {"number": c_double, "switch": c_bool, "choice": c_int, "name": c_char_p,
+             "table": _table, "list": POINTER(c_char_p), "callback": c_void_p}
+    second = {"table": ("table_rows", c_size_t), "patterns": ("pattern_count", c_size_t),
+              "log": ("log_context", c_void_p)}
+    for info in sorted(OPTIONS.values(), key=lambda info: info.offset):
+        if info.plan == plan:
+            whole = c_int if info.size == ctypes.sizeof(c_int) else ctypes.c_uint64
+            yield info.name, kinds.get(info.type, whole)
+            if info.name in second:
+                yield second[info.name]
+
+
+class PlanOptions(Structure):
+    _fields_ = [("struct_size", c_size_t), *_fields(True)]
+
+
+class Options(Structure):
+    _fields_ = [("struct_size", c_size_t), ("plan", PlanOptions), *_fields(False)]
+
+
+for _function, _place, _struct in (("orthogonalize_sized", 1, PlanOptions), ("create", 0, Options),
+                                   ("create_description", 0, Options), ("add_group", 1, Options)):
+    _FALLIBLE[_function][_place] = POINTER(_struct)
+    getattr(library, "muonium_" + _function).argtypes = _FALLIBLE[_function]
+
+for _info in OPTIONS.values():
+    if getattr(PlanOptions if _info.plan else Options, _info.name).offset != _info.offset:
+        raise LibraryError(f"{shown(library_path)} has its option {_info.name} at an unexpected "
+                           "place: install package and library from one source")
+
+
 def c_text(what, text):
     """A text for the library, which would end it at its first NUL."""
     try:
@@ -309,11 +358,3 @@ def options_of(recipe=None):
     library.muonium_options_init_sized(ctypes.byref(options), ctypes.sizeof(options),
                                        ctypes.sizeof(PlanOptions), name)
     return options
-
-
-def strings(function):
-    """The strings that a function of the library returns by index."""
-    index = 0
-    while (text := function(index)) is not None:
-        yield text.decode()
-        index += 1

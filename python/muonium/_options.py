@@ -9,27 +9,11 @@ import difflib
 import operator
 from collections.abc import Mapping
 
-from ._library import DTYPES, FORMS, Options, PlanOptions, c_text, library, options_of
+from ._library import OPTIONS, Options, c_text, library, names_of, options_of
 
-CHOICES = {
-    "momentum_form": ("lerp", "sum", "ema_corrected"),
-    "nesterov_form": ("auto", "lerp", "sum"),
-    "scale": ("original", "match_rms_adamw", "rms_to_rms", "none"),
-    "decay": ("decoupled", "cautious", "independent"),
-    "normalization": ("frobenius", "schatten", "aol", "spectral", "none"),
-    "eps_mode": ("none", "clamp", "add", "optax"),
-    "precision": DTYPES,
-    "rounding": ("stored", "torch", "keller", "motif", "fp16"),
-    "form": FORMS,
-    "nonfinite": ("error", "skip", "propagate"),
-    "adam": ("adamw", "nadamw", "by_nesterov"),
-    "nadamw_form": ("lookahead", "timm", "optax"),
-    "route": ("auto", "muon", "adam"),
-    "layout": ("auto", "flatten", "spatial", "experts", "fan"),
-    "state_dtype": DTYPES,
-    "routing": ("muonium", "timm", "torch", "wrapper", "keller", "moonlight", "motif"),
-}
-CHOICES["layout_3d"] = CHOICES["layout"]
+# The names that an option may have; and the layout of a tensor, which is none.
+CHOICES = {name: option.choices for name, option in OPTIONS.items() if option.type == "choice"}
+CHOICES["layout"] = names_of("muonium_layout")
 
 # What others call these.
 ALIASES = {
@@ -60,10 +44,10 @@ IMMATERIAL = {"use_addmm": (True, False), "verbose": (True, False), "capturable"
               "differentiable": (False,), "amsgrad": (False,),
               "algo": ("muon",), "scale_eps": (False,), "grouped_ns": (True, False)}
 
-_TYPES = {name: kind for struct in (PlanOptions, Options) for name, kind, *_ in struct._fields_
-          if name not in ("struct_size", "plan", "table", "table_rows", "pattern_count", "log",
-                          "log_context", "exact_certificate")}
-KNOWN = {*_TYPES, *ALIASES, *OF_TENSORS, *IMMATERIAL, "betas"}
+# Those that are keywords: all but those that have another keyword or a call of their own.
+KEYWORDS = {name for name, option in OPTIONS.items()
+            if option.type not in ("table", "callback") and name != "exact_certificate"}
+KNOWN = {*KEYWORDS, *ALIASES, *OF_TENSORS, *IMMATERIAL, "betas"}
 
 # Names that other libraries use and that are not understood here, with the one that is meant.
 SYNONYMS = {
@@ -92,7 +76,7 @@ def choice(name, value):
     """The number of a named choice."""
     names = CHOICES[name]
     if isinstance(value, str) and value in names:
-        return names.index(value)
+        return names_of(OPTIONS[name].enum if name in OPTIONS else "muonium_layout").index(value)
     kind = ValueError if isinstance(value, str) else TypeError
     raise kind(f"{name} is {value!r}: use one of {', '.join(names)}")
 
@@ -149,26 +133,27 @@ def set_patterns(options, value):
 
 def set_option(options, name, value):
     """Set one field of a C structure of options, of either kind."""
-    if isinstance(options, Options) and hasattr(options.plan, name):
+    option = OPTIONS[name]
+    if isinstance(options, Options) and option.plan:
         options = options.plan
     if name == "coefficients":
         set_coefficients(options, value)
     elif name == "patterns":
         set_patterns(options, value)
-    elif name in CHOICES:
+    elif option.type == "choice":
         setattr(options, name, choice(name, value))
-    elif _TYPES[name] is ctypes.c_char_p:
+    elif option.type == "name":
         if not isinstance(value, str):
             raise TypeError(f"{name} is {value!r}: use a name")
         setattr(options, name, c_text(name, value))
-    elif _TYPES[name] is ctypes.c_double:
+    elif option.type == "number":
         setattr(options, name, number(name, value))
-    elif _TYPES[name] is ctypes.c_bool:
+    elif option.type == "switch":
         if value not in (True, False):
             raise TypeError(f"{name} is {value!r}: use True or False")
         setattr(options, name, bool(value))
     else:
-        setattr(options, name, whole(name, value, _TYPES[name]))
+        setattr(options, name, whole(name, value, dict(options._fields_)[name]))
 
 
 def refuse_unknown(names):

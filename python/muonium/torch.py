@@ -33,6 +33,7 @@ _DTYPES = {torch.float32: F32, torch.bfloat16: BF16, torch.float16: F16}
 _STATE_DTYPES = {F32: torch.float32, BF16: torch.bfloat16}
 _stride, _numel, _data_ptr = torch.Tensor.stride, torch.Tensor.numel, torch.Tensor.data_ptr
 _storage = getattr(torch.Tensor, "untyped_storage", None) or torch.Tensor._storage  # before 2.0
+_nbytes = type(_storage(torch.empty(0))).nbytes
 _SUM = CHOICES["momentum_form"].index("sum")
 _log = logging.getLogger(__name__)
 _UNSET: Any = object()  # where None has a meaning of its own
@@ -453,6 +454,8 @@ class _Link:
         self.single: List[int] = []    # parameters of one element
         self.data: List[Optional[int]] = []     # addresses of parameters in the last step
         self.sources: List[Optional[int]] = []  # and of gradients
+        self.held: List[Optional[int]] = []     # bytes of the storages of parameters
+        self.given: List[Optional[int]] = []    # and of gradients
         self.frozen: List[tuple] = []  # parameters to be added with their first gradient
         self.groups: List[tuple] = []
         self.stepped = False  # there may be state that Python has not seen
@@ -486,7 +489,8 @@ class _Link:
         for entries, value in ((self.params, p), (self.names, name), (self.shapes, p.shape),
                                (self.strides, p.stride()), (self.grad_strides, strides),
                                (self.sizes, p.numel()), (self.dtypes, p.dtype),
-                               (self.data, None), (self.sources, None)):
+                               (self.data, None), (self.sources, None),
+                               (self.held, None), (self.given, None)):
             entries.append(value)
         if p.numel() == 1:
             self.single.append(number)
@@ -517,10 +521,10 @@ class _Link:
         else:
             grads = [g if g is None else self.fitting(i, g) for i, g in enumerate(grads)]
             sources = [0 if g is None else _data_ptr(g) for g in grads]
-        self.check_memory(grads, data, sources)
+        held, given = self.check_memory(grads, data, sources)
         self.stepped = True  # before the step, since an interrupt may follow it at once
         self.handle.step(data, sources)
-        self.data, self.sources = data, sources
+        self.data, self.sources, self.held, self.given = data, sources, held, given
 
     def thaw(self):
         """Add frozen parameters that have a gradient now."""
@@ -533,19 +537,22 @@ class _Link:
             self.whole = True
 
     def check_memory(self, grads, data, sources):
-        """Refuse tensors whose storage was freed or resized. Either moves it, so only what has
-        moved is looked at."""
-        if data != self.data:
-            for i, (now, then) in enumerate(zip(data, self.data)):
-                if now != then:
-                    _refuse_freed(self.params[i], now, repr(self.names[i]))
-        if sources != self.sources:
-            for i, (now, then) in enumerate(zip(sources, self.sources)):
-                g = grads[i]
-                if now != then and g is not None and (
-                        now == 0 or _storage(g).nbytes() < (g.storage_offset() + self.sizes[i])
-                        * g.element_size()):
-                    _refuse_freed(g, now, f"the gradient of {self.names[i]!r}")
+        """Refuse tensors whose storage was freed or resized; the sizes of all storages, of the
+        parameters and of the gradients. Only what differs from the last step is inspected. An
+        address alone tells too little: a storage that is resized twice may be where it was."""
+        held = list(map(_nbytes, map(_storage, self.params)))
+        if data != self.data or held != self.held:
+            for i, p in enumerate(self.params):
+                if data[i] != self.data[i] or held[i] != self.held[i]:
+                    _refuse_freed(p, data[i], repr(self.names[i]))
+        given = [0 if g is None else _nbytes(_storage(g)) for g in grads]
+        if sources != self.sources or given != self.given:
+            for i, g in enumerate(grads):
+                if (g is not None and (sources[i], given[i]) != (self.sources[i], self.given[i])
+                        and (sources[i] == 0 or given[i] < (g.storage_offset() + self.sizes[i])
+                             * g.element_size())):
+                    _refuse_freed(g, sources[i], f"the gradient of {self.names[i]!r}")
+        return held, given
 
     def as_expected(self, params, grads, data):
         """Whether all have a gradient, and nothing has changed but addresses. Whole lists are

@@ -399,7 +399,7 @@ static muonium_status sync_data(mu_atomic_file *atomic)
 {
     const char *action = NULL;
     if (sync_file(atomic->file) < 0) {
-        action = "bring to the disk what replaces";
+        action = "sync the file that replaces";
     } else {
         int file = atomic->file;
         atomic->file = -1;
@@ -426,7 +426,7 @@ muonium_status mu_atomic_prepare(mu_atomic_file *atomic)
 {
     muonium_status status = sync_data(atomic);
     if (status == MUONIUM_OK && !sync_directory(atomic)) {
-        status = fail_path("bring to the disk the name of what replaces", atomic->path);
+        status = fail_path("sync the directory entry of the file that replaces", atomic->path);
         mu_atomic_abandon(atomic);
     }
     return status;
@@ -443,7 +443,7 @@ muonium_status mu_atomic_commit(mu_atomic_file *atomic)
         if (prepared) { /* another file that depends on it may have been committed */
             int code = errno;
             mu_quoted path = mu_quote(atomic->path), temporary = mu_quote(atomic->temporary);
-            status = mu_fail(MUONIUM_IO, "cannot rename %s to %s, beside which it stays: %s",
+            status = mu_fail(MUONIUM_IO, "cannot rename %s to %s (it keeps its name): %s",
                              temporary.text, path.text, strerror(code));
             release(atomic);
             return status;
@@ -456,7 +456,7 @@ muonium_status mu_atomic_commit(mu_atomic_file *atomic)
         int code = errno;
         mu_quoted quoted = mu_quote(atomic->path);
         status = mu_fail(MUONIUM_IO,
-                         "%s is written, but its directory could not be brought to the disk (%s): "
+                         "%s is written, but its directory could not be synced (%s): "
                          "after a power failure the old file may be back",
                          quoted.text, strerror(code));
     }

@@ -221,11 +221,11 @@ static muonium_status check_lists(loading *l)
         more rest_missing = more_of(&l->missing), rest_left = more_of(&l->left_over);
         return mu_fail(
             MUONIUM_FORMAT,
-            "%s does not fit the optimizer: %s%s%s%s%s%s%s; nothing was loaded (partial "
-            "loading takes what there is)",
+            "%s does not fit the optimizer: %s%s%s%s%s%s%s; nothing was loaded (partial loading "
+            "loads what fits)",
             l->label, l->missing.count > 0 ? "it lacks " : "", l->missing.text, rest_missing.text,
             l->missing.count > 0 && l->left_over.count > 0 ? "; " : "",
-            l->left_over.count > 0 ? "no parameter takes " : "", l->left_over.text, rest_left.text);
+            l->left_over.count > 0 ? "no parameter uses " : "", l->left_over.text, rest_left.text);
     }
     if (l->options.partial && l->report.matched == 0 && l->incoming.optimizer->count > 0) {
         more rest = more_of(&l->missing);

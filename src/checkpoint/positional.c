@@ -61,11 +61,10 @@ static muonium_status entry_at(list *l, size_t index, source *found)
     if (!entry) {
         mu_quoted quoted = mu_quote(name),
                   first = mu_quote(muonium_reader_entry(l->reader, 0)->name);
-        return mu_fail(
-            MUONIUM_FORMAT,
-            "%s: no tensor is named %s, but there are %zu and the first is %s: name them "
-            "by their place in the list, from 0, after the same beginning",
-            l->label, quoted.text, l->count, first.text);
+        return mu_fail(MUONIUM_FORMAT,
+                       "%s: no tensor is named %s, but there are %zu and the first is %s: name "
+                       "them by their position, from 0, after a common prefix",
+                       l->label, quoted.text, l->count, first.text);
     }
     if (!muonium_dtype_named(entry->dtype, &found->dtype)) {
         mu_quoted quoted = mu_quote(name);
@@ -119,7 +118,7 @@ static muonium_status fit_array(list *l, size_t place, mu_incoming *incoming, si
         mu_shape_text there = mu_format_shape(from.ndim, from.shape);
         mu_shape_text here = mu_format_shape(array->ndim, array->shape);
         return mu_fail(l->buffers ? MUONIUM_INVALID : MUONIUM_FORMAT,
-                       "%s: number %zu, %s of %s, has shape %s and not %s: nothing was loaded",
+                       "%s: position %zu, %s of %s, has shape %s and not %s: nothing was loaded",
                        l->label, place, array->spec->name, name.text, there.text, here.text);
     }
     mu_incoming_array *added = mu_incoming_add(incoming, parameter, array, from.dtype, factor);

@@ -184,7 +184,8 @@ void muonium_reader_close(muonium_reader *reader)
         return;
     }
     if (atomic_load(&reader->holders) > 0) {
-        mu_fail(MUONIUM_INVALID, "muonium_reader_close: a call that reads from it is under way");
+        mu_fail(MUONIUM_INVALID,
+                "muonium_reader_close: a call that uses the reader is in progress");
         return;
     }
     if (reader->file >= 0) {

@@ -53,10 +53,11 @@ muonium_status mu_check_state_file(const muonium_reader *reader)
 {
     uint64_t format;
     if (!muonium_is_checkpoint(reader)) {
-        return mu_fail(MUONIUM_FORMAT,
-                       "%s: no state of a Muonium optimizer: __metadata__ has no key \"%s\" (is it "
-                       "a model, or of another program?)",
-                       mu_reader_label(reader), MU_KEY_FORMAT);
+        return mu_fail(
+            MUONIUM_FORMAT,
+            "%s: not the state of a Muonium optimizer: __metadata__ has no key \"%s\" (is it "
+            "a model, or of another program?)",
+            mu_reader_label(reader), MU_KEY_FORMAT);
     }
     muonium_status status = mu_reader_check_seal(reader, MU_KEY_SEAL);
     if (status == MUONIUM_OK) {

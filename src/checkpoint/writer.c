@@ -103,8 +103,8 @@ static muonium_status check_string(const char *call, const char *what, const cha
     /* No string may be longer than the header may be. Then no sum of limits
      * overflows. */
     if (strlen(string) > MU_HEADER_LIMIT) {
-        return mu_fail(MUONIUM_INVALID, "%s: %s has %zu bytes, more than a header may", call, what,
-                       strlen(string));
+        return mu_fail(MUONIUM_INVALID, "%s: %s has %zu bytes, more than a header may have", call,
+                       what, strlen(string));
     }
     if (!mu_utf8_valid(string)) {
         mu_quoted quoted = mu_quote(string);
@@ -387,7 +387,7 @@ muonium_status muonium_writer_data(muonium_writer *writer, const void *data, siz
     if (bytes > left) {
         return mu_fail(MUONIUM_INVALID,
                        "%s: %zu bytes, but only %" PRIu64 " of the described %" PRIu64
-                       " are still to come",
+                       " are left to write",
                        call, bytes, left, writer->data_bytes);
     }
     status = put(writer, data, bytes);

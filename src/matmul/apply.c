@@ -1,41 +1,38 @@
 /*
- * apply.c: a symmetric matrix times any other, X. The symmetric one is read where it lies, or
- * else packed once; each thread is given a share of X, of columns, or where the result lies
- * column by column of what are then rows, and works it off in strips. A strip is packed
- * privately, whole, before its place is written, so X may be its own result.
+ * apply.c: Y = A X with a symmetric A (symm in BLAS). A stays unpacked if it can, or else is packed
+ * once. Each thread has a share of the columns of X and works in column blocks. It packs a column
+ * block in memory of its own before it writes that block of Y, so Y may be X. If Y is stored by
+ * columns, Y^T = X^T A is computed instead: X is then the left operand, and a column block of X is
+ * a block of rows of X^T.
  */
 #include "matmul/blas.h"
 #include "matmul/product.h"
 
 enum {
-    STRIP = 2 * MU_BLOCK, /* most lanes of X that a thread is given at a time, */
-    PART = MU_BLOCK,      /* and of A that it multiplies them with at a time: two blocks of k of
-                             both and what comes of them are 660 KB of its own cache */
-    PLAIN = 128           /* up to this m plain operands may be read where they lie */
+    COLUMNS = 2 * MU_BLOCK, /* of a column block of X */
+    ROWS = MU_BLOCK,        /* of A that multiply it at a time: with one slice of k of both, and the
+                               block of Y, 660 KB, which fits L2 */
+    UNPACKED_X = 128        /* largest m for which X stays unpacked */
 };
 
 typedef struct application {
     mu_product p;
-    bool tall;          /* X is the left operand, its strips are of rows */
-    size_t shares;      /* as many as threads, */
-    size_t share;       /* each of so many lanes of X, the last of fewer: it is cut into strips */
-    size_t strip_bytes; /* private packed memory per lane */
+    bool tall;        /* Y^T = X^T A: X is the left operand */
+    size_t shares;    /* one per thread */
+    size_t share;     /* columns of X in a share; the last has fewer */
+    size_t own_bytes; /* packed memory of each worker */
     mu_operand x;
-    double before; /* C begins as so many times X, */
-    double after;  /* and ends as so many times what it has become */
+    double beta, alpha; /* Y = alpha * (beta * X + A X) */
 } application;
 
-/* The place of a strip in C, whose rows are those of X, or if that is on the left its columns. */
+/* The block of C for columns [first, end) of X. */
 static mu_block place_of(const application *a, size_t first, size_t end)
 {
     const mu_product *p = &a->p;
-    size_t i = a->tall ? first : 0, j = a->tall ? 0 : first, strip = end - first;
-    mu_block place = {p->c + (i * p->ldc + j) * p->bytes,
-                      p->kernel->type,
-                      (ptrdiff_t)p->ldc,
-                      1,
-                      a->tall ? strip : p->k,
-                      a->tall ? p->k : strip};
+    size_t i = a->tall ? first : 0, j = a->tall ? 0 : first, columns = end - first;
+    mu_block place = {
+        p->c + (i * p->ldc + j) * p->bytes, p->kernel->type,         (ptrdiff_t)p->ldc, 1,
+        a->tall ? columns : p->k,           a->tall ? p->k : columns};
     return place;
 }
 
@@ -58,51 +55,52 @@ static void begin_with_x(const application *a, const mu_block *place, size_t fir
         from.col_stride = a->tall ? a->x.row_stride : a->x.col_stride;
         a->p.kernel->rows->load(&from, place->data, a->p.ldc);
     }
-    scale_place(a, place, a->before);
+    scale_place(a, place, a->beta);
 }
 
-static void strip_task(void *context, size_t index, unsigned worker)
+static void multiply_columns(void *context, size_t index, unsigned worker)
 {
     const application *a = context;
     const mu_product *p = &a->p;
     const mu_side *x = a->tall ? &p->a : &p->b;
-    size_t share = index % a->shares, blocks = mu_ceil_div(p->k, p->kc);
-    size_t first = share * a->share + index / a->shares * STRIP;
-    size_t end = mu_min_size((share + 1) * a->share, x->lanes);
+    size_t share = index % a->shares, slices = mu_ceil_div(p->k, p->slice);
+    size_t first = share * a->share + index / a->shares * COLUMNS;
+    size_t end = mu_min_size((share + 1) * a->share, x->lines);
     if (first >= end) {
         return;
     }
-    end = mu_min_size(first + STRIP, end);
-    mu_product own = mu_take_strip(p, !a->tall, first, end, x->packed + worker * a->strip_bytes);
+    end = mu_min_size(first + COLUMNS, end);
+    mu_product own = mu_pack_own(p, !a->tall, first, end, x->packed + worker * a->own_bytes);
     mu_block place = place_of(a, first, end);
-    if (a->before != 0) {
+    if (a->beta != 0) {
         begin_with_x(a, &place, first);
     }
-    for (size_t at = 0; at < p->k; at += PART) {
-        size_t strip = end - first, part = mu_min_size(PART, p->k - at);
-        size_t i0 = a->tall ? first : at, rows = a->tall ? strip : part;
-        size_t j0 = a->tall ? at : first, cols = a->tall ? part : strip;
-        for (size_t block = 0; block < blocks; block++) {
-            mu_multiply_block(&own, block, i0, rows, j0, cols, false);
+    for (size_t at = 0; at < p->k; at += ROWS) {
+        size_t columns = end - first, part = mu_min_size(ROWS, p->k - at);
+        size_t i0 = a->tall ? first : at, rows = a->tall ? columns : part;
+        size_t j0 = a->tall ? at : first, cols = a->tall ? part : columns;
+        for (size_t slice = 0; slice < slices; slice++) {
+            mu_multiply_block(&own, slice, i0, rows, j0, cols, false);
         }
     }
-    if (a->after != 1) {
-        scale_place(a, &place, a->after);
+    if (a->alpha != 1) {
+        scale_place(a, &place, a->alpha);
     }
 }
 
-/* Both operands where they lie, all tiles whole but for grains, on this thread: nothing to cut. At
- * 32 the cutting would take a tenth of the time. */
+/* Both operands unpacked, on this thread, with tiles of whole rows and grains. At m = 32 dividing
+ * the work would take a tenth of the time. */
 static void multiply_small(const mu_kernel *kernel, size_t rows, size_t cols, size_t k,
-                           const mu_lanes *left, const mu_lanes *right, char *c, size_t ldc)
+                           const mu_pack_source *left, const mu_pack_source *right, char *c,
+                           size_t ldc)
 {
     size_t bytes = muonium_dtype_size(kernel->type);
-    ptrdiff_t down = left->lane_stride * (ptrdiff_t)bytes;
+    ptrdiff_t down = left->line_stride * (ptrdiff_t)bytes;
     const char *a = left->data, *b = right->data;
     for (size_t i = 0; i < rows; i += kernel->mr) {
         for (size_t j = 0; j < cols; j += kernel->nr) {
-            kernel->tile(k, k, a + (ptrdiff_t)i * down, left->lane_stride, 1, b + j * bytes,
-                         right->step_stride, c + (i * ldc + j) * bytes, (ptrdiff_t)ldc, kernel->mr,
+            kernel->tile(k, k, a + (ptrdiff_t)i * down, left->line_stride, 1, b + j * bytes,
+                         right->k_stride, c + (i * ldc + j) * bytes, (ptrdiff_t)ldc, kernel->mr,
                          mu_min_size(kernel->nr, cols - j), false);
         }
     }
@@ -119,61 +117,65 @@ void mu_apply(const mu_matmul *with, size_t m, size_t n, const mu_operand *a, co
     size_t mr = kernel->mr, nr = kernel->nr;
     bool tall = col_stride != 1; /* Y^T = X^T A, A being symmetric */
     mu_operand factor = *a, other = *x;
-    double before = 0, after = 1;
+    double beta = 0, alpha = 1;
     if (with->separate) { /* (s A + d I) t X = s t (d / s X + A X) */
-        before = a->shift / a->scale;
-        after = a->scale * x->scale;
+        beta = a->shift / a->scale;
+        alpha = a->scale * x->scale;
         factor.scale = other.scale = 1;
         factor.shift = 0;
     }
-    mu_lanes fixed = mu_rows_as_lanes(&factor), streamed = mu_cols_as_lanes(&other);
-    /* A is read where it lies if it is plain and, on the right, small; X too if it is, small, and
-     * results go elsewhere. */
-    bool plain_a = mu_is_plain(kernel, &fixed) && (!tall || m <= kernel->unpacked_b);
-    if (tall && plain_a) {
-        fixed = mu_cols_as_lanes(&factor); /* the same, but adjacent */
+    mu_pack_source fixed = mu_rows_as_lines(&factor), streamed = mu_columns_as_lines(&other);
+    /* A stays unpacked if it can; on the right only if it is small. X too if it is small and Y lies
+     * elsewhere. */
+    bool unpacked_a = mu_is_unpackable(kernel, &fixed) && (!tall || m <= kernel->unpacked_b);
+    if (tall && unpacked_a) {
+        fixed = mu_columns_as_lines(
+            &factor); /* A is symmetric: its columns are its rows, but adjacent */
     }
-    plain_a = plain_a && (tall ? fixed.lane_stride : fixed.step_stride) == 1;
-    bool plain_x = plain_a && m <= PLAIN && x->data != y && mu_is_plain(kernel, &streamed) &&
-                   (tall ? streamed.step_stride : streamed.lane_stride) == 1;
-    fixed.distant = m > MU_SMALL;
-    streamed.distant = n > MU_SMALL;
-    const mu_lanes *left = tall ? &streamed : &fixed, *right = tall ? &fixed : &streamed;
-    bool plain_left = tall ? plain_x : plain_a, plain_right = tall ? plain_a : plain_x;
+    unpacked_a = unpacked_a && (tall ? fixed.line_stride : fixed.k_stride) == 1;
+    bool unpacked_x = unpacked_a && m <= UNPACKED_X && x->data != y &&
+                      mu_is_unpackable(kernel, &streamed) &&
+                      (tall ? streamed.k_stride : streamed.line_stride) == 1;
+    fixed.streaming = m > MU_RESIDENT;
+    streamed.streaming = n > MU_RESIDENT;
+    const mu_pack_source *left = tall ? &streamed : &fixed, *right = tall ? &fixed : &streamed;
+    bool unpacked_left = tall ? unpacked_x : unpacked_a,
+         unpacked_right = tall ? unpacked_a : unpacked_x;
     size_t rows = tall ? n : m, cols = tall ? m : n, ldc = tall ? col_stride : row_stride;
-    if (plain_x && with->workers == 1 && rows % mr == 0 && cols % kernel->grain == 0 &&
-        m <= kernel->kc && before == 0 && after == 1) {
+    if (unpacked_x && with->workers == 1 && rows % mr == 0 && cols % kernel->grain == 0 &&
+        m <= kernel->kc && beta == 0 && alpha == 1) {
         multiply_small(kernel, rows, cols, m, left, right, y, ldc);
         return;
     }
     application all = {
-        .p = mu_product_of(kernel, m), .tall = tall, .x = *x, .before = before, .after = after};
+        .p = mu_product_of(kernel, m), .tall = tall, .x = *x, .beta = beta, .alpha = alpha};
     mu_product *p = &all.p;
-    p->a = (mu_side){*left, rows, mr, kernel->pack_a, NULL, plain_left ? rows / mr * mr : 0};
+    p->a = (mu_side){*left, rows, mr, kernel->pack_a, NULL, unpacked_left ? rows / mr * mr : 0};
     p->b = (mu_side){*right,         cols, nr,
-                     kernel->pack_b, NULL, plain_right ? mu_plain_columns(kernel, cols) : 0};
+                     kernel->pack_b, NULL, unpacked_right ? mu_unpacked_columns(kernel, cols) : 0};
     p->c = y;
     p->ldc = ldc;
-    p->adds = before != 0;
-    mu_side *whole = tall ? &p->b : &p->a, *strips = tall ? &p->a : &p->b;
+    p->adds = beta != 0;
+    mu_side *a_side = tall ? &p->b : &p->a, *x_side = tall ? &p->a : &p->b;
     size_t unit = tall ? mr : kernel->grain;
-    p->block_count = mu_ceil_div(m, p->kc);
-    whole->packed = with->scratch;
-    strips->packed = whole->packed + mu_packed_bytes(p, m, whole->width, p->block_count);
-    all.strip_bytes = mu_packed_bytes(p, STRIP, strips->width, p->block_count);
-    /* As much for each thread, and whole panels but for the last of its share. */
+    p->slice_count = mu_ceil_div(m, p->slice);
+    a_side->packed = with->scratch;
+    x_side->packed = a_side->packed + mu_packed_bytes(p, m, a_side->width, p->slice_count);
+    all.own_bytes = mu_packed_bytes(p, COLUMNS, x_side->width, p->slice_count);
+    /* Equal shares of whole micropanels, except for the last. */
     all.shares = mu_min_size(mu_pool_workers(), with->workers);
     all.share = mu_round_up(mu_ceil_div(n, all.shares), unit);
-    mu_pack_side(p, whole, with->workers);
-    mu_pool_run(strip_task, &all, all.shares * mu_ceil_div(all.share, STRIP), with->workers);
+    mu_pack_side(p, a_side, with->workers);
+    mu_pool_run(multiply_columns, &all, all.shares * mu_ceil_div(all.share, COLUMNS),
+                with->workers);
 }
 
 size_t mu_apply_scratch(const mu_kernel *kernel, size_t m, unsigned workers)
 {
     mu_product p = mu_product_of(kernel, m);
-    size_t blocks = mu_ceil_div(m, p.kc);
-    /* A on either side: whole panels of one may be more lanes than those of the other. */
-    size_t left = mu_packed_bytes(&p, m, kernel->mr, blocks);
-    size_t right = mu_packed_bytes(&p, m, kernel->nr, blocks);
-    return (left > right ? left : right) + workers * mu_packed_bytes(&p, STRIP, 1, blocks);
+    size_t slices = mu_ceil_div(m, p.slice);
+    /* A may be on either side, and is rounded up to whole micropanels of that side. */
+    size_t left = mu_packed_bytes(&p, m, kernel->mr, slices);
+    size_t right = mu_packed_bytes(&p, m, kernel->nr, slices);
+    return (left > right ? left : right) + workers * mu_packed_bytes(&p, COLUMNS, 1, slices);
 }

@@ -1,5 +1,5 @@
 /*
- * blas.c: see blas.h. A CBLAS library takes plain matrices, so operands that are
+ * blas.c: see blas.h. A CBLAS library takes matrices only, so operands that are
  * combinations are formed in scratch memory first.
  */
 #ifdef MUONIUM_WITH_BLAS
@@ -59,12 +59,12 @@ static void *form(const mu_kernel *kernel, const mu_operand *o, size_t rows, siz
 static void multiply(const mu_kernel *kernel, size_t rows, size_t cols, size_t k, const void *a,
                      const void *b, void *c, size_t ldc)
 {
-    int m = (int)rows, n = (int)cols, steps = (int)k;
+    int m = (int)rows, n = (int)cols, depth = (int)k;
     if (kernel->type == MUONIUM_F32) {
-        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, m, n, steps, 1, a, steps, b, n, 0, c,
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, m, n, depth, 1, a, depth, b, n, 0, c,
                     (int)ldc);
     } else {
-        cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, m, n, steps, 1, a, steps, b, n, 0, c,
+        cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, m, n, depth, 1, a, depth, b, n, 0, c,
                     (int)ldc);
     }
 }

@@ -1,5 +1,5 @@
 /*
- * product.c: see product.h: packing, tiles and sizes.
+ * product.c: packing, tiles and sizes: see product.h.
  */
 #include "matmul/product.h"
 
@@ -7,45 +7,44 @@
 
 /* ---- packing ---- */
 
-size_t mu_packed_bytes(const mu_product *p, size_t lanes, size_t width, size_t blocks)
+size_t mu_packed_bytes(const mu_product *p, size_t lines, size_t width, size_t slices)
 {
-    return mu_round_up(blocks * p->kc * mu_round_up(lanes, width) * p->packed_bytes, MU_ALIGNMENT);
+    return mu_round_up(slices * p->slice * mu_round_up(lines, width) * p->packed_bytes,
+                       MU_ALIGNMENT);
 }
 
-/* Two sums at once: a panel of the left operand, the narrower one, stays in the nearest cache while
- * the right one passes by, and results are written and read again half as often. Bits are the
- * same. */
+/* A slice is even, so that it is made of whole pairs of k. */
 mu_product mu_product_of(const mu_kernel *kernel, size_t k)
 {
-    size_t sum = mu_block_columns(kernel, k);
+    size_t kc = mu_block_columns(kernel, k);
     mu_product p = {.kernel = kernel,
                     .bytes = muonium_dtype_size(kernel->type),
                     .packed_bytes = muonium_dtype_size(kernel->operands),
                     .k = k,
-                    .sum = sum,
-                    .kc = mu_round_up(mu_min_size(k, 2 * sum), 2)};
+                    .kc = kc,
+                    .slice = mu_round_up(mu_min_size(k, 2 * kc), 2)};
     return p;
 }
 
-mu_lanes mu_rows_as_lanes(const mu_operand *o)
+mu_pack_source mu_rows_as_lines(const mu_operand *o)
 {
-    mu_lanes lanes = {.data = o->data,
-                      .dtype = o->dtype,
-                      .lane_stride = o->row_stride,
-                      .step_stride = o->col_stride,
-                      .scale = o->scale,
-                      .other = o->other,
-                      .other_scale = o->other_scale,
-                      .shift = o->shift};
-    return lanes;
+    mu_pack_source lines = {.data = o->data,
+                            .dtype = o->dtype,
+                            .line_stride = o->row_stride,
+                            .k_stride = o->col_stride,
+                            .scale = o->scale,
+                            .other = o->other,
+                            .other_scale = o->other_scale,
+                            .shift = o->shift};
+    return lines;
 }
 
-mu_lanes mu_cols_as_lanes(const mu_operand *o)
+mu_pack_source mu_columns_as_lines(const mu_operand *o)
 {
-    mu_lanes lanes = mu_rows_as_lanes(o);
-    lanes.lane_stride = o->col_stride;
-    lanes.step_stride = o->row_stride;
-    return lanes;
+    mu_pack_source lines = mu_rows_as_lines(o);
+    lines.line_stride = o->col_stride;
+    lines.k_stride = o->row_stride;
+    return lines;
 }
 
 size_t mu_group_of(const mu_kernel *kernel)
@@ -63,44 +62,44 @@ size_t mu_block_columns(const mu_kernel *kernel, size_t k)
         return k;
     }
     size_t even = mu_ceil_div(k, mu_ceil_div(k, kernel->kc));
-    return mu_round_up(even, MU_STEPS);
+    return mu_round_up(even, MU_K_UNROLL);
 }
 
-static size_t steps_of(const mu_product *p, size_t block)
+static size_t slice_length(const mu_product *p, size_t slice)
 {
-    return mu_min_size(p->kc, p->k - block * p->kc);
+    return mu_min_size(p->slice, p->k - slice * p->slice);
 }
 
-/* Where the panel that starts at `lane`, not a plain one, is packed. */
-static char *packed_at(const mu_product *p, const mu_side *s, size_t block, size_t lane)
+/* Where the micropanel that starts at `line`, which is not unpacked, is packed. */
+static char *packed_at(const mu_product *p, const mu_side *s, size_t slice, size_t line)
 {
-    size_t panels = mu_ceil_div(s->lanes - s->plain, s->width);
-    size_t index = (block - p->first_block) * panels + (lane - s->plain) / s->width;
-    return s->packed + index * p->kc * s->width * p->packed_bytes;
+    size_t panels = mu_ceil_div(s->lines - s->unpacked, s->width);
+    size_t index = (slice - p->first_slice) * panels + (line - s->unpacked) / s->width;
+    return s->packed + index * p->slice * s->width * p->packed_bytes;
 }
 
-/* Lanes [from, to) of one block of k. */
-static void pack_block(const mu_product *p, const mu_side *s, size_t block, size_t from, size_t to)
+/* Lines [from, to) of one slice of k. */
+static void pack_slice(const mu_product *p, const mu_side *s, size_t slice, size_t from, size_t to)
 {
-    size_t step = block * p->kc;
-    ptrdiff_t skip =
-        (ptrdiff_t)from * s->whole.lane_stride + (ptrdiff_t)step * s->whole.step_stride;
-    skip *= (ptrdiff_t)muonium_dtype_size(s->whole.dtype);
-    mu_lanes part = s->whole;
+    size_t k = slice * p->slice;
+    ptrdiff_t skip = (ptrdiff_t)from * s->source.line_stride + (ptrdiff_t)k * s->source.k_stride;
+    skip *= (ptrdiff_t)muonium_dtype_size(s->source.dtype);
+    mu_pack_source part = s->source;
     part.data = (const char *)part.data + skip;
     part.other = part.other ? (const char *)part.other + skip : NULL;
-    part.diagonal = (ptrdiff_t)from - (ptrdiff_t)step;
-    s->pack(&part, to - from, steps_of(p, block), packed_at(p, s, block, from), p->kc * s->width);
+    part.diagonal = (ptrdiff_t)from - (ptrdiff_t)k;
+    s->pack(&part, to - from, slice_length(p, slice), packed_at(p, s, slice, from),
+            p->slice * s->width);
 }
 
-/* Lanes [from, to) of all blocks at hand: where memory runs along a lane, one panel after the
- * other, so that it is read in long stretches. */
-static void pack_lanes(const mu_product *p, const mu_side *s, size_t from, size_t to)
+/* Lines [from, to) of all slices at hand. Where a line is contiguous in memory, one panel after the
+ * other, so that long runs of memory are read. */
+static void pack_lines(const mu_product *p, const mu_side *s, size_t from, size_t to)
 {
-    size_t at_once = s->whole.lane_stride == 1 ? to - from : s->width;
-    for (size_t lane = from; lane < to; lane += at_once) {
-        for (size_t i = 0; i < p->block_count; i++) {
-            pack_block(p, s, p->first_block + i, lane, mu_min_size(lane + at_once, to));
+    size_t at_once = s->source.line_stride == 1 ? to - from : s->width;
+    for (size_t line = from; line < to; line += at_once) {
+        for (size_t i = 0; i < p->slice_count; i++) {
+            pack_slice(p, s, p->first_slice + i, line, mu_min_size(line + at_once, to));
         }
     }
 }
@@ -108,7 +107,7 @@ static void pack_lanes(const mu_product *p, const mu_side *s, size_t from, size_
 typedef struct packing {
     const mu_product *p;
     const mu_side *s;
-    size_t first; /* group of lanes */
+    size_t first; /* group of lines */
 } packing;
 
 static void pack_group(void *context, size_t index, unsigned worker)
@@ -116,62 +115,62 @@ static void pack_group(void *context, size_t index, unsigned worker)
     const packing *all = context;
     size_t group = mu_group_of(all->p->kernel), from = (all->first + index) * group;
     (void)worker;
-    pack_lanes(all->p, all->s, from < all->s->plain ? all->s->plain : from,
-               mu_min_size(from + group, all->s->lanes));
+    pack_lines(all->p, all->s, from < all->s->unpacked ? all->s->unpacked : from,
+               mu_min_size(from + group, all->s->lines));
 }
 
 void mu_pack_side(const mu_product *p, const mu_side *s, unsigned threads)
 {
-    if (s->plain >= s->lanes) {
+    if (s->unpacked >= s->lines) {
         return;
     }
     size_t group = mu_group_of(p->kernel);
-    packing all = {p, s, s->plain / group};
-    mu_pool_run(pack_group, &all, mu_ceil_div(s->lanes, group) - all.first, threads);
+    packing all = {p, s, s->unpacked / group};
+    mu_pool_run(pack_group, &all, mu_ceil_div(s->lines, group) - all.first, threads);
 }
 
-mu_product mu_take_strip(const mu_product *p, bool right, size_t first, size_t end, char *packed)
+mu_product mu_pack_own(const mu_product *p, bool right, size_t first, size_t end, char *packed)
 {
-    mu_product strip = *p;
-    mu_side *side = right ? &strip.b : &strip.a;
-    side->lanes = end;
+    mu_product own = *p;
+    mu_side *side = right ? &own.b : &own.a;
+    side->lines = end;
     side->packed = packed;
-    if (side->plain < end) { /* whole panels from `first` on */
-        size_t plain = side->plain > first ? side->plain - first : 0;
-        side->plain = first + plain / side->width * side->width;
+    if (side->unpacked < end) { /* whole panels from `first` on */
+        size_t unpacked = side->unpacked > first ? side->unpacked - first : 0;
+        side->unpacked = first + unpacked / side->width * side->width;
     }
-    pack_lanes(&strip, side, side->plain, end);
-    return strip;
+    pack_lines(&own, side, side->unpacked, end);
+    return own;
 }
 
 /* ---- tiles ---- */
 
-/* Panels of one block of k, one after the other, as tiles read them. */
+/* The micropanels of one slice, one after the other, as tiles read them. */
 typedef struct panels {
     const char *data;
-    ptrdiff_t lane, step; /* strides, in elements */
-    ptrdiff_t next;       /* bytes from a panel to the next */
+    ptrdiff_t line_stride, k_stride; /* in elements */
+    ptrdiff_t next;                  /* bytes from a panel to the next */
 } panels;
 
-/* The panels from `lane` on, up to the last plain one or the last. */
-static panels panels_at(const mu_product *p, const mu_side *s, size_t block, size_t lane)
+/* The panels from `line` on, up to the last unpacked one or the last. */
+static panels panels_at(const mu_product *p, const mu_side *s, size_t slice, size_t line)
 {
     ptrdiff_t width = (ptrdiff_t)s->width, bytes = (ptrdiff_t)p->bytes;
-    if (lane >= s->plain) {
-        panels packed = {packed_at(p, s, block, lane), 1, width,
-                         (ptrdiff_t)(p->kc * p->packed_bytes) * width};
+    if (line >= s->unpacked) {
+        panels packed = {packed_at(p, s, slice, line), 1, width,
+                         (ptrdiff_t)(p->slice * p->packed_bytes) * width};
         return packed;
     }
-    ptrdiff_t lanes = s->whole.lane_stride, steps = s->whole.step_stride;
-    ptrdiff_t at = (ptrdiff_t)lane * lanes + (ptrdiff_t)(block * p->kc) * steps;
-    panels plain = {(const char *)s->whole.data + at * bytes, lanes, steps, width * lanes * bytes};
-    return plain;
+    ptrdiff_t lines = s->source.line_stride, k = s->source.k_stride;
+    ptrdiff_t at = (ptrdiff_t)line * lines + (ptrdiff_t)(slice * p->slice) * k;
+    panels unpacked = {(const char *)s->source.data + at * bytes, lines, k, width * lines * bytes};
+    return unpacked;
 }
 
-/* What all tiles of a block have in common. */
+/* What all tiles of a block of C have in common. */
 typedef struct tiles {
     const mu_product *p;
-    size_t block, steps;
+    size_t slice, k;
     size_t i_end, j_end;
     bool lower;
 } tiles;
@@ -186,31 +185,31 @@ static void multiply_tile(const tiles *t, const panels *a, size_t i, const panel
         size_t within = kernel->grain - 1;
         cols = mu_min_size(cols, (i + rows - j + within) & ~within);
     }
-    kernel->tile(t->steps, p->sum, a->data, a->lane, a->step, b->data, b->step,
+    kernel->tile(t->k, p->kc, a->data, a->line_stride, a->k_stride, b->data, b->k_stride,
                  p->c + (i * p->ldc + j) * p->bytes, (ptrdiff_t)p->ldc, rows, cols,
-                 p->adds || t->block > 0);
+                 p->adds || t->slice > 0);
 }
 
-/* The next panel after the one before `lane`. */
-static void advance(const mu_product *p, const mu_side *s, size_t block, size_t lane, panels *at)
+/* Move on to the panel that starts at `line`. */
+static void advance(const mu_product *p, const mu_side *s, size_t slice, size_t line, panels *at)
 {
     at->data += at->next;
-    if (lane == s->plain && lane < s->lanes) {
-        *at = panels_at(p, s, block, lane);
+    if (line == s->unpacked && line < s->lines) {
+        *at = panels_at(p, s, slice, line);
     }
 }
 
-/* Row by row of tiles. */
-void mu_multiply_block(const mu_product *p, size_t block, size_t i0, size_t rows, size_t j0,
+/* One row of tiles after the other: the A-panel stays in L1. */
+void mu_multiply_block(const mu_product *p, size_t slice, size_t i0, size_t rows, size_t j0,
                        size_t cols, bool lower)
 {
-    tiles t = {p, block, steps_of(p, block), i0 + rows, j0 + cols, lower};
+    tiles t = {p, slice, slice_length(p, slice), i0 + rows, j0 + cols, lower};
     size_t mr = p->kernel->mr, nr = p->kernel->nr;
-    panels a = panels_at(p, &p->a, block, i0);
-    for (size_t i = i0; i < t.i_end; i += mr, advance(p, &p->a, block, i, &a)) {
+    panels a = panels_at(p, &p->a, slice, i0);
+    for (size_t i = i0; i < t.i_end; i += mr, advance(p, &p->a, slice, i, &a)) {
         size_t end = lower ? mu_min_size(i + mr, t.j_end) : t.j_end;
-        panels b = panels_at(p, &p->b, block, j0);
-        for (size_t j = j0; j < end; j += nr, advance(p, &p->b, block, j, &b)) {
+        panels b = panels_at(p, &p->b, slice, j0);
+        for (size_t j = j0; j < end; j += nr, advance(p, &p->b, slice, j, &b)) {
             multiply_tile(&t, &a, i, &b, j);
         }
     }
@@ -223,7 +222,7 @@ bool mu_matmul_scratch(const mu_kernel *kernel, size_t m, size_t n, unsigned wor
     if (mu_blas_selected()) {
         return mu_blas_scratch(kernel, m, n, bytes);
     }
-    /* Far more than any product can need; then nothing below can overflow. */
+    /* More than any product needs: if this fits, nothing below overflows. */
     size_t rows, wide, limit;
     if (!mu_add(m, MU_BLOCK, &rows) || !mu_add(m > n ? m : n, MU_BLOCK, &wide) ||
         !mu_mul(rows, wide, &limit) || !mu_mul(limit, 8 * (sizeof(double) + workers), &limit)) {
@@ -251,7 +250,7 @@ mu_operand mu_operand_of(const mu_kernel *kernel, const void *data, size_t ld, d
     return operand;
 }
 
-/* A triangle with its diagonal has m(m+1)/2 sums; each term is two operations. */
+/* A triangle with its diagonal has m(m+1)/2 elements of n terms; each term is two operations. */
 double mu_gram_flops(size_t m, size_t n)
 {
     return (double)m * (double)(m + 1) * (double)n;

@@ -1,40 +1,39 @@
 /*
- * symmetric.c: gram and symmul: one triangle of the result, in strips of columns from the
- * diagonal down. A strip is one thread's: it packs its columns of the right operand for
- * itself, reads the left one where it lies, and finishes and mirrors every square of the
- * result while that is in cache. So threads share nothing but what they read, and wait for
- * each other only at the end. Where the left operand has to be converted or combined, all
- * threads pack it together before.
+ * symmetric.c: gram (syrk in BLAS) and symmul (gemmt in BLIS). One triangle of C is computed, in
+ * column blocks from the diagonal down, which consist of square blocks. A column block belongs to
+ * one thread. It packs its columns of B in memory of its own, reads A unpacked, and applies the
+ * epilogue to every block of C and mirrors it while it is in cache. So threads share only what they
+ * read, and wait for each other once. If A must be converted or combined, all threads pack it
+ * together first.
  */
 #include "matmul/blas.h"
 #include "matmul/product.h"
 
-/* Bytes, or one block of k, of a left operand packed for all threads: half as much to four times
- * as much takes the same time to 1 % (docs/performance.md). */
-enum { LEFT_AT_ONCE = 1 << 20 };
+/* Bytes of A packed per pass, at least one slice. 0.5 to 4 MB perform within 1 %
+ * (docs/performance.md). */
+enum { A_PASS_BYTES = 1 << 20 };
 
-/* About as many columns, the last ones, are in narrow strips where threads are to be evened out:
- * up to 1.5 % of products of 576 and more on two threads, with AVX2 up to 5
+/* About this many of the last columns are in narrow column blocks, which balance the threads
  * (docs/performance.md). */
 enum { NARROW_COLUMNS = 2 * MU_BLOCK };
 
-/* ---- strips ---- */
+/* ---- column blocks ---- */
 
 typedef struct triangle {
     mu_product p;
-    mu_epilogue finish; /* of the whole */
-    bool last;          /* only the sum is wanted */
-    size_t square;      /* columns of a strip, and rows of its squares, */
-    size_t wide;        /* of so many strips: the last ones, which are to even out the threads, */
-    size_t narrow;      /* are so wide */
-    size_t strips;      /* how many, of either width */
-    size_t most;        /* squares of a strip that are one task */
-    size_t strip_bytes; /* private packed memory per lane */
+    mu_epilogue epilogue; /* of the whole matrix */
+    bool last;            /* only the sum is wanted */
+    size_t side;          /* of the blocks of a wide column block */
+    size_t wide;          /* number of wide column blocks, which come first */
+    size_t narrow;        /* side of the blocks of the others */
+    size_t column_blocks; /* number of both */
+    size_t most;          /* blocks of a column block that are one task */
+    size_t own_bytes;     /* packed memory of each worker */
 } triangle;
 
-/* The rows and columns of C from (i0, j0) on, and what mirrors them. */
-static void finish_square(const mu_kernel *kernel, const mu_epilogue *whole, char *c, size_t ldc,
-                          size_t i0, size_t rows, size_t j0, size_t cols, bool last)
+/* Epilogue and mirror image of the block of C at (i0, j0). */
+static void finish_block(const mu_kernel *kernel, const mu_epilogue *whole, char *c, size_t ldc,
+                         size_t i0, size_t rows, size_t j0, size_t cols, bool last)
 {
     ptrdiff_t bytes = (ptrdiff_t)muonium_dtype_size(kernel->type), ld = (ptrdiff_t)ldc;
     ptrdiff_t row = (ptrdiff_t)i0, col = (ptrdiff_t)j0;
@@ -50,126 +49,129 @@ static void finish_square(const mu_kernel *kernel, const mu_epilogue *whole, cha
     kernel->rows->mirror(last ? whole->sum : c, ld, i0, i0 + rows, j0, j0 + cols);
 }
 
-typedef struct strip {
-    size_t first;   /* column, and row */
-    size_t side;    /* of its squares */
-    size_t squares; /* from the diagonal down */
-} strip;
+typedef struct column_block {
+    size_t first;  /* column, and row */
+    size_t side;   /* of its blocks */
+    size_t blocks; /* from the diagonal down */
+} column_block;
 
-static strip strip_at(const triangle *t, size_t index)
+static column_block column_block_at(const triangle *t, size_t index)
 {
     bool wide = index < t->wide;
-    size_t first = wide ? index * t->square : t->wide * t->square + (index - t->wide) * t->narrow;
-    size_t side = wide ? t->square : t->narrow;
-    strip found = {first, side, mu_ceil_div(t->p.b.lanes - first, side)};
+    size_t first = wide ? index * t->side : t->wide * t->side + (index - t->wide) * t->narrow;
+    size_t side = wide ? t->side : t->narrow;
+    column_block found = {first, side, mu_ceil_div(t->p.b.lines - first, side)};
     return found;
 }
 
-/* Part of a strip. The long strips come first, so that the short ones even out the threads. */
-static void strip_task(void *context, size_t index, unsigned worker)
+/* A part of a column block. The long ones come first, so that the short ones balance the
+ * threads. */
+static void multiply_part(void *context, size_t index, unsigned worker)
 {
     const triangle *t = context;
     const mu_product *p = &t->p;
-    strip at = strip_at(t, 0);
-    size_t tasks = mu_ceil_div(at.squares, t->most);
+    column_block at = column_block_at(t, 0);
+    size_t tasks = mu_ceil_div(at.blocks, t->most);
     for (size_t i = 1; index >= tasks; i++) {
         index -= tasks;
-        at = strip_at(t, i);
-        tasks = mu_ceil_div(at.squares, t->most);
+        at = column_block_at(t, i);
+        tasks = mu_ceil_div(at.blocks, t->most);
     }
-    size_t begin = index * at.squares / tasks, end = (index + 1) * at.squares / tasks;
-    size_t j0 = at.first, cols = mu_min_size(at.side, p->b.lanes - j0);
-    mu_product own = mu_take_strip(p, true, j0, j0 + cols, p->b.packed + worker * t->strip_bytes);
-    size_t blocks = p->first_block + p->block_count;
+    size_t begin = index * at.blocks / tasks, end = (index + 1) * at.blocks / tasks;
+    size_t j0 = at.first, cols = mu_min_size(at.side, p->b.lines - j0);
+    mu_product own = mu_pack_own(p, true, j0, j0 + cols, p->b.packed + worker * t->own_bytes);
+    size_t slices = p->first_slice + p->slice_count;
     for (size_t row = begin; row < end; row++) {
-        size_t i0 = j0 + row * at.side, rows = mu_min_size(at.side, p->a.lanes - i0);
-        for (size_t block = p->first_block; block < blocks; block++) {
-            mu_multiply_block(&own, block, i0, rows, j0, cols, row == 0);
+        size_t i0 = j0 + row * at.side, rows = mu_min_size(at.side, p->a.lines - i0);
+        for (size_t slice = p->first_slice; slice < slices; slice++) {
+            mu_multiply_block(&own, slice, i0, rows, j0, cols, row == 0);
         }
-        if (blocks * p->kc >= p->k) {
-            finish_square(p->kernel, &t->finish, p->c, p->ldc, i0, rows, j0, cols, t->last);
+        if (slices * p->slice >= p->k) {
+            finish_block(p->kernel, &t->epilogue, p->c, p->ldc, i0, rows, j0, cols, t->last);
         }
     }
 }
 
-/* Small matrices that threads share are cut into smaller squares, which even them out: 32 are 7 %
- * faster than 96 at 128 with AVX-512, 64 1.5 % from 256 to 512; on one thread they are 1 to 5 %
- * slower (docs/performance.md). */
-static size_t square_of(const mu_kernel *kernel, size_t m, size_t threads)
+/* Small matrices that threads share are divided into smaller blocks, which balances the threads. On
+ * one thread large blocks are faster (docs/performance.md). */
+static size_t block_side(const mu_kernel *kernel, size_t m, size_t threads)
 {
     enum { TINY = 128, MEDIUM = 64 };
     size_t group = mu_group_of(kernel), medium = MEDIUM > group ? MEDIUM / group * group : group;
-    size_t shared = m > MU_SMALL ? MU_BLOCK : m > TINY ? medium : group;
+    size_t shared = m > MU_RESIDENT ? MU_BLOCK : m > TINY ? medium : group;
     return mu_min_size(m, threads > 1 ? shared : MU_BLOCK);
 }
 
-/* How many of `blocks` blocks of k, at least one, are packed at once if those of `lanes` lanes
- * shall take no more than this. */
-static size_t blocks_within(const mu_product *p, size_t lanes, size_t width, size_t bytes,
-                            size_t blocks)
+/* How many of `slices` slices of k, at least one, fit into `bytes` when so many lines are
+ * packed. */
+static size_t slices_within(const mu_product *p, size_t lines, size_t width, size_t bytes,
+                            size_t slices)
 {
-    size_t one = mu_packed_bytes(p, lanes, width, 1), fit = one > 0 ? bytes / one : blocks;
-    return mu_min_size(blocks, fit > 0 ? fit : 1);
+    size_t one = mu_packed_bytes(p, lines, width, 1), fit = one > 0 ? bytes / one : slices;
+    return mu_min_size(slices, fit > 0 ? fit : 1);
 }
 
-/* Enough for a left operand that is packed whole, and so for the last lanes of a plain one. */
+/* Enough for an A that is packed whole, and so for the last lines of one that is not. */
 size_t mu_triangle_scratch(const mu_kernel *kernel, size_t m, size_t k, unsigned workers)
 {
     mu_product p = mu_product_of(kernel, k);
-    size_t mr = kernel->mr, nr = kernel->nr, blocks = mu_ceil_div(k, p.kc), most = 0;
-    size_t left = blocks_within(&p, m, mr, LEFT_AT_ONCE, blocks);
+    size_t mr = kernel->mr, nr = kernel->nr, slices = mu_ceil_div(k, p.slice), most = 0;
+    size_t left = slices_within(&p, m, mr, A_PASS_BYTES, slices);
     for (size_t threads = 1; threads <= 2; threads++) { /* there may be fewer than expected */
-        size_t square = square_of(kernel, m, threads);
-        size_t right = blocks_within(&p, square, nr, kernel->b_pass_bytes, blocks);
-        size_t bytes = mu_packed_bytes(&p, square, nr, right);
+        size_t side = block_side(kernel, m, threads);
+        size_t right = slices_within(&p, side, nr, kernel->b_pass_bytes, slices);
+        size_t bytes = mu_packed_bytes(&p, side, nr, right);
         most = bytes > most ? bytes : most;
     }
     return mu_packed_bytes(&p, m, mr, left) + workers * most;
 }
 
-/* Plain operands are read where they lie, but for last lanes that tiles would read beyond. */
-static void multiply(const mu_matmul *with, size_t m, size_t k, const mu_lanes *a,
-                     const mu_lanes *b, void *c, size_t ldc, const mu_epilogue *finish, bool last)
+/* Operands stay unpacked if they can, except for the last lines, which tiles would read beyond. */
+static void multiply(const mu_matmul *with, size_t m, size_t k, const mu_pack_source *a,
+                     const mu_pack_source *b, void *c, size_t ldc, const mu_epilogue *epilogue,
+                     bool last)
 {
     const mu_kernel *kernel = with->kernel;
     size_t mr = kernel->mr, nr = kernel->nr,
            workers = mu_min_size(mu_pool_workers(), with->workers);
-    bool a_plain = mu_is_plain(kernel, a) && a->step_stride == 1;
-    bool b_plain = m <= kernel->unpacked_b && mu_is_plain(kernel, b) && b->lane_stride == 1;
+    bool unpacked_a = mu_is_unpackable(kernel, a) && a->k_stride == 1;
+    bool unpacked_b = m <= kernel->unpacked_b && mu_is_unpackable(kernel, b) && b->line_stride == 1;
     triangle t = {.p = mu_product_of(kernel, k),
-                  .finish = *finish,
+                  .epilogue = *epilogue,
                   .last = last,
-                  .square = square_of(kernel, m, workers),
-                  .narrow = square_of(kernel, m, workers)};
+                  .side = block_side(kernel, m, workers),
+                  .narrow = block_side(kernel, m, workers)};
     mu_product *p = &t.p;
-    p->a = (mu_side){*a, m, mr, kernel->pack_a, with->scratch, a_plain ? m / mr * mr : 0};
-    p->b = (mu_side){*b, m, nr, kernel->pack_b, NULL, b_plain ? mu_plain_columns(kernel, m) : 0};
+    p->a = (mu_side){*a, m, mr, kernel->pack_a, with->scratch, unpacked_a ? m / mr * mr : 0};
+    p->b =
+        (mu_side){*b, m, nr, kernel->pack_b, NULL, unpacked_b ? mu_unpacked_columns(kernel, m) : 0};
     p->c = c;
     p->ldc = ldc;
-    p->a.whole.distant = p->b.whole.distant = m > MU_SMALL;
-    size_t blocks = mu_ceil_div(k, p->kc), left = m - p->a.plain;
-    size_t at_once = blocks_within(p, left, mr, LEFT_AT_ONCE, blocks);
-    at_once = blocks_within(p, t.square, nr, kernel->b_pass_bytes, at_once);
+    p->a.source.streaming = p->b.source.streaming = m > MU_RESIDENT;
+    size_t slices = mu_ceil_div(k, p->slice), left = m - p->a.unpacked;
+    size_t at_once = slices_within(p, left, mr, A_PASS_BYTES, slices);
+    at_once = slices_within(p, t.side, nr, kernel->b_pass_bytes, at_once);
     p->b.packed = p->a.packed + mu_packed_bytes(p, left, mr, at_once);
-    t.strip_bytes = mu_packed_bytes(p, t.square, nr, at_once);
-    size_t squares = 0, tasks = 0;
-    if (m > MU_SMALL && workers > 1) {
-        t.wide = (m - NARROW_COLUMNS) / t.square;
+    t.own_bytes = mu_packed_bytes(p, t.side, nr, at_once);
+    size_t blocks = 0, tasks = 0;
+    if (m > MU_RESIDENT && workers > 1) {
+        t.wide = (m - NARROW_COLUMNS) / t.side;
         t.narrow = mu_group_of(kernel);
     }
-    t.strips = t.wide + mu_ceil_div(m - t.wide * t.square, t.narrow);
-    for (size_t i = 0; i < t.strips; i++) {
-        squares += strip_at(&t, i).squares;
+    t.column_blocks = t.wide + mu_ceil_div(m - t.wide * t.side, t.narrow);
+    for (size_t i = 0; i < t.column_blocks; i++) {
+        blocks += column_block_at(&t, i).blocks;
     }
-    /* Parts of a strip pack the same columns again: no more of them than keep threads busy. */
-    t.most = p->b.plain < m ? mu_ceil_div(squares, 2 * workers) : 1;
-    for (size_t i = 0; i < t.strips; i++) {
-        tasks += mu_ceil_div(strip_at(&t, i).squares, t.most);
+    /* Parts of a column block pack the same columns again: only as many as keep the threads
+     * busy. */
+    t.most = p->b.unpacked < m ? mu_ceil_div(blocks, 2 * workers) : 1;
+    for (size_t i = 0; i < t.column_blocks; i++) {
+        tasks += mu_ceil_div(column_block_at(&t, i).blocks, t.most);
     }
-    for (; p->first_block < blocks; p->first_block += p->block_count) {
-        p->block_count = mu_min_size(blocks - p->first_block, at_once);
+    for (; p->first_slice < slices; p->first_slice += p->slice_count) {
+        p->slice_count = mu_min_size(slices - p->first_slice, at_once);
         mu_pack_side(p, &p->a, with->workers);
-        mu_pool_run(strip_task, &t, tasks, with->workers);
+        mu_pool_run(multiply_part, &t, tasks, with->workers);
     }
 }
 
@@ -181,7 +183,7 @@ void mu_gram(const mu_matmul *with, size_t m, size_t n, const mu_operand *x, voi
         mu_blas_gram(with, m, n, x, c, ldc);
         return;
     }
-    mu_lanes rows = mu_rows_as_lanes(x);
+    mu_pack_source rows = mu_rows_as_lines(x);
     mu_epilogue f = {.scale = 1};
     if (with->separate) {
         f.scale = x->scale * x->scale;
@@ -190,13 +192,13 @@ void mu_gram(const mu_matmul *with, size_t m, size_t n, const mu_operand *x, voi
     multiply(with, m, n, &rows, &rows, c, ldc, &f, false);
 }
 
-/* A number times a matrix of the kernel's type; plain without the number. */
-static bool is_multiple(const mu_kernel *kernel, const mu_lanes *o)
+/* A number times a matrix of the kernel's type. Without the number it needs no packing. */
+static bool is_multiple(const mu_kernel *kernel, const mu_pack_source *o)
 {
     return o->dtype == kernel->type && !o->other && o->shift == 0;
 }
 
-static void hand_over_scale(mu_lanes *from, mu_lanes *to)
+static void hand_over_scale(mu_pack_source *from, mu_pack_source *to)
 {
     to->scale *= from->scale;
     to->other_scale *= from->scale;
@@ -204,15 +206,15 @@ static void hand_over_scale(mu_lanes *from, mu_lanes *to)
     from->scale = 1;
 }
 
-/* The left operand plain if one of them can be: they commute. */
-static void choose_left(const mu_kernel *kernel, mu_lanes *left, mu_lanes *right)
+/* Make the left operand one that needs no packing, if there is one: they commute. */
+static void choose_left(const mu_kernel *kernel, mu_pack_source *left, mu_pack_source *right)
 {
     if (is_multiple(kernel, left)) {
         hand_over_scale(left, right);
     } else if (is_multiple(kernel, right)) {
-        mu_lanes plain = *right;
+        mu_pack_source single = *right;
         *right = *left;
-        *left = plain;
+        *left = single;
         hand_over_scale(left, right);
     }
 }
@@ -232,23 +234,23 @@ static void add_term(mu_epilogue *f, const void *data, ptrdiff_t ld, double fact
     }
 }
 
-/* A matrix with rows that can be read where they lie, a number times it, and a shift. */
+/* A number times a matrix that needs no packing, plus a shift. */
 static bool is_single(const mu_kernel *kernel, const mu_operand *o)
 {
     return o->dtype == kernel->type && !o->other && o->col_stride == 1;
 }
 
 /* (s A + d I) (t B + e I) = s t A B + s e A + d t B + d e I: the product of the matrices
- * themselves, neither of which has to be packed, and the rest while C is in cache. */
-static void multiply_out(const mu_operand *a, const mu_operand *b, mu_lanes *left, mu_lanes *right,
-                         mu_epilogue *f)
+ * themselves, neither of which must be packed; the epilogue does the rest. */
+static void multiply_out(const mu_operand *a, const mu_operand *b, mu_pack_source *left,
+                         mu_pack_source *right, mu_epilogue *f)
 {
     f->scale = a->scale * b->scale;
     f->shift = a->shift * b->shift;
     add_term(f, a->data, a->row_stride, a->scale * b->shift);
     add_term(f, b->data, b->row_stride, a->shift * b->scale);
-    *left = mu_rows_as_lanes(a);
-    *right = mu_cols_as_lanes(b); /* which are its rows, B being symmetric, but adjacent */
+    *left = mu_rows_as_lines(a);
+    *right = mu_columns_as_lines(b); /* B is symmetric: its columns are its rows, but adjacent */
     left->scale = right->scale = 1;
     left->shift = right->shift = 0;
 }
@@ -256,37 +258,37 @@ static void multiply_out(const mu_operand *a, const mu_operand *b, mu_lanes *lef
 void mu_symmul(const mu_matmul *with, size_t m, const mu_operand *a, const mu_operand *b, void *c,
                size_t ldc)
 {
-    mu_finish nothing = {0};
-    mu_symmul_finish(with, m, a, b, c, ldc, &nothing);
+    mu_symmul_epilogue none = {0};
+    mu_symmul_fused(with, m, a, b, c, ldc, &none);
 }
 
-void mu_symmul_finish(const mu_matmul *with, size_t m, const mu_operand *a, const mu_operand *b,
-                      void *c, size_t ldc, const mu_finish *finish)
+void mu_symmul_fused(const mu_matmul *with, size_t m, const mu_operand *a, const mu_operand *b,
+                     void *c, size_t ldc, const mu_symmul_epilogue *epilogue)
 {
     const mu_kernel *kernel = with->kernel;
     mu_epilogue f = {.scale = 1,
-                     .sum = finish->sum,
+                     .sum = epilogue->sum,
                      .sum_ld = (ptrdiff_t)ldc,
-                     .sum_factor = finish->sum_factor,
-                     .accumulate = finish->accumulate};
-    /* B is symmetric: its rows serve as columns, and are packed in longer stretches. */
-    mu_lanes left = mu_rows_as_lanes(a), right = mu_rows_as_lanes(b);
+                     .sum_factor = epilogue->sum_factor,
+                     .accumulate = epilogue->accumulate};
+    /* B is symmetric: its rows serve as columns, and are contiguous in memory. */
+    mu_pack_source left = mu_rows_as_lines(a), right = mu_rows_as_lines(b);
     bool shifted = a->shift != 0 || b->shift != 0;
     bool small = m <= kernel->unpacked_b && is_single(kernel, a) && is_single(kernel, b);
-    bool allowed = with->separate || (small && (finish->may_multiply_out || !shifted));
+    bool allowed = with->separate || (small && (epilogue->may_multiply_out || !shifted));
     if (!mu_blas_selected() && allowed) {
         multiply_out(a, b, &left, &right, &f);
     } else {
         choose_left(kernel, &left, &right);
     }
-    if (finish->plus) {
-        add_term(&f, finish->plus, (ptrdiff_t)ldc, finish->plus_factor);
+    if (epilogue->plus) {
+        add_term(&f, epilogue->plus, (ptrdiff_t)ldc, epilogue->plus_factor);
     }
-    f.shift += finish->plus_identity;
+    f.shift += epilogue->plus_identity;
     if (mu_blas_selected()) {
         mu_blas_symmul(with, m, a, b, c, ldc);
-        finish_square(kernel, &f, c, ldc, 0, m, 0, m, finish->last);
+        finish_block(kernel, &f, c, ldc, 0, m, 0, m, epilogue->last);
         return;
     }
-    multiply(with, m, m, &left, &right, c, ldc, &f, finish->last);
+    multiply(with, m, m, &left, &right, c, ldc, &f, epilogue->last);
 }

@@ -147,9 +147,9 @@ static muonium_status share(muonium_mpi *d, size_t own, sharing *s)
     if (status == MUONIUM_OK) {
         status =
             mu_sharing_make(d, part->rows, part->cols, part->col_count, part->block, kernel, s);
-        s->across.first = part->turn == 0;
-        s->before = part->turn > 0 ? part[-1].piece.owner : -1;
-        s->after = part->turn + 1 < part->siblings ? part[1].piece.owner : -1;
+        s->across.first = part->sibling == 0;
+        s->before = part->sibling > 0 ? part[-1].piece.owner : -1;
+        s->after = part->sibling + 1 < part->siblings ? part[1].piece.owner : -1;
         p->across = &s->across;
     }
     return status;

@@ -182,7 +182,7 @@ muonium_status muonium_mpi_load(muonium_mpi *d, const char *path)
         return status;
     }
     if (d->begun) {
-        status = mu_fail(MUONIUM_INVALID, "a step is under way: call muonium_mpi_finish first");
+        status = mu_fail(MUONIUM_INVALID, "a step is in progress: call muonium_mpi_finish first");
     }
     if (status == MUONIUM_OK) {
         status =

@@ -121,7 +121,7 @@ static void split_part(const mu_part *whole, const split *s, size_t ways, mu_par
         part->first_col = from;
         part->col_count = to - from;
         part->siblings = ways;
-        part->turn = k;
+        part->sibling = k;
         part->triangles = s->price.grams * s->m * (s->m + 1); /* sent on, and sent back */
         part->elements = s->m * part->col_count;
         part->piece.seconds = s->price.fixed + s->by_column * (double)part->col_count;
@@ -145,14 +145,14 @@ static int compare_parts(const void *a, const void *b)
 }
 
 /* A rank and its load. */
-typedef struct worker {
+typedef struct rank_load {
     double seconds;
     int rank;
-} worker;
+} rank_load;
 
-static int compare_workers(const void *a, const void *b)
+static int compare_loads(const void *a, const void *b)
 {
-    const worker *x = a, *y = b;
+    const rank_load *x = a, *y = b;
     if (x->seconds != y->seconds) {
         return x->seconds < y->seconds ? -1 : 1;
     }
@@ -161,22 +161,22 @@ static int compare_workers(const void *a, const void *b)
 
 static int compare_ranks(const void *a, const void *b)
 {
-    return ((const worker *)a)->rank - ((const worker *)b)->rank;
+    return ((const rank_load *)a)->rank - ((const rank_load *)b)->rank;
 }
 
 /* The first rank with the least load. */
-static worker *least_loaded(worker *workers, int ranks)
+static rank_load *least_loaded(rank_load *loads, int ranks)
 {
-    worker *least = workers;
+    rank_load *least = loads;
     for (int r = 1; r < ranks; r++) {
-        bool less = workers[r].seconds < least->seconds ||
-                    (workers[r].seconds <= least->seconds && workers[r].rank < least->rank);
-        least = less ? &workers[r] : least;
+        bool less = loads[r].seconds < least->seconds ||
+                    (loads[r].seconds <= least->seconds && loads[r].rank < least->rank);
+        least = less ? &loads[r] : least;
     }
     return least;
 }
 
-static void give(mu_part *part, worker *to)
+static void give(mu_part *part, rank_load *to)
 {
     part->piece.owner = to->rank;
     to->seconds += part->piece.seconds;
@@ -184,33 +184,33 @@ static void give(mu_part *part, worker *to)
 
 /* Give every part an owner; returns the seconds of the busiest rank. The pieces of one matrix are
  * assigned together, to different ranks in ascending order, since sums travel along them. */
-static double assign_owners(mu_part *parts, size_t count, mu_part **order, worker *workers,
+static double assign_owners(mu_part *parts, size_t count, mu_part **order, rank_load *loads,
                             int ranks)
 {
     size_t units = 0;
     for (size_t i = 0; i < count; i++) {
-        if (parts[i].cut != MU_CUT_COLUMNS || parts[i].turn == 0) {
+        if (parts[i].cut != MU_CUT_COLUMNS || parts[i].sibling == 0) {
             order[units++] = &parts[i];
         }
     }
     qsort(order, units, sizeof *order, compare_parts);
     for (int r = 0; r < ranks; r++) {
-        workers[r] = (worker){0, r};
+        loads[r] = (rank_load){0, r};
     }
     for (size_t i = 0; i < units; i++) {
         if (order[i]->cut != MU_CUT_COLUMNS) {
-            give(order[i], least_loaded(workers, ranks));
+            give(order[i], least_loaded(loads, ranks));
             continue;
         }
-        qsort(workers, (size_t)ranks, sizeof *workers, compare_workers);
-        qsort(workers, order[i]->siblings, sizeof *workers, compare_ranks);
+        qsort(loads, (size_t)ranks, sizeof *loads, compare_loads);
+        qsort(loads, order[i]->siblings, sizeof *loads, compare_ranks);
         for (size_t k = 0; k < order[i]->siblings; k++) {
-            give(order[i] + k, &workers[k]);
+            give(order[i] + k, &loads[k]);
         }
     }
     double busiest = 0;
     for (int r = 0; r < ranks; r++) {
-        busiest = workers[r].seconds > busiest ? workers[r].seconds : busiest;
+        busiest = loads[r].seconds > busiest ? loads[r].seconds : busiest;
     }
     return busiest;
 }
@@ -225,7 +225,7 @@ typedef struct search {
     mu_part *parts; /* room for all pieces */
     size_t count;
     mu_part **order;
-    worker *workers;
+    rank_load *loads;
     int ranks;
 } search;
 
@@ -241,7 +241,7 @@ static double try_limit(search *s, double limit)
         }
         s->count += ways;
     }
-    return assign_owners(s->parts, s->count, s->order, s->workers, s->ranks);
+    return assign_owners(s->parts, s->count, s->order, s->loads, s->ranks);
 }
 
 /* Lower the limit as long as that shortens the step noticeably. */
@@ -271,7 +271,7 @@ static muonium_status assign(const muonium_optimizer *description,
         longest = seconds > longest ? seconds : longest;
     }
     s.splits = mu_alloc(plan->count * sizeof *s.splits);
-    s.workers = mu_alloc((size_t)plan->ranks * sizeof *s.workers);
+    s.loads = mu_alloc((size_t)plan->ranks * sizeof *s.loads);
     for (size_t i = 0; s.splits && status == MUONIUM_OK && i < plan->count; i++) {
         status = consider_split(description, options, plan->ranks, total / plan->ranks,
                                 &plan->parts[i], &s.splits[i]);
@@ -279,7 +279,7 @@ static muonium_status assign(const muonium_optimizer *description,
     }
     s.parts = mu_alloc(pieces * sizeof *s.parts);
     s.order = mu_alloc(pieces * sizeof *s.order);
-    if (status == MUONIUM_OK && (!s.splits || !s.workers || !s.parts || !s.order)) {
+    if (status == MUONIUM_OK && (!s.splits || !s.loads || !s.parts || !s.order)) {
         status = mu_fail(MUONIUM_NO_MEMORY, "no memory for a plan of %zu pieces", pieces);
     }
     if (status == MUONIUM_OK) {
@@ -290,7 +290,7 @@ static muonium_status assign(const muonium_optimizer *description,
         s.parts = NULL;
     }
     mu_free(s.splits);
-    mu_free(s.workers);
+    mu_free(s.loads);
     mu_free(s.parts);
     mu_free(s.order);
     return status;
@@ -333,7 +333,7 @@ static void summarize(const muonium_optimizer *description, muonium_mpi_plan *pl
         load->pieces++;
         load->seconds += piece->seconds;
         load->triangles += part->triangles;
-        info->split += part->cut == MU_CUT_COLUMNS && part->turn == 0;
+        info->split += part->cut == MU_CUT_COLUMNS && part->sibling == 0;
         load->elements += part->elements;
         load->state_bytes += state_bytes_of_part(p, part);
         load->update_bytes += part->elements * width; /* for now: of its own */

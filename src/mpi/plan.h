@@ -35,10 +35,10 @@ typedef struct mu_part {
     /* The matrix of which the part is all or some columns; 0 if the part is not of one matrix.
      * Sums over its columns are formed in blocks of `block` columns. */
     size_t rows, cols, block;
-    /* Columns of the oriented matrix. For MU_CUT_COLUMNS: the part is number `turn` of the
+    /* Columns of the oriented matrix. For MU_CUT_COLUMNS: the part is number `sibling` of the
      * `siblings` consecutive parts of one matrix. */
     size_t first_col, col_count;
-    size_t siblings, turn;
+    size_t siblings, sibling;
     uint64_t triangles; /* elements of sums that its owner sends */
 } mu_part;
 

@@ -306,7 +306,7 @@ muonium_status muonium_mpi_save(muonium_mpi *d, const char *path)
     }
     muonium_status status = mu_usable(d);
     if (status == MUONIUM_OK && d->begun) {
-        status = mu_fail(MUONIUM_INVALID, "a step is under way: call muonium_mpi_finish first");
+        status = mu_fail(MUONIUM_INVALID, "a step is in progress: call muonium_mpi_finish first");
     }
     if (status == MUONIUM_OK && !path) {
         status = mu_fail(MUONIUM_INVALID, "path is NULL");

@@ -31,7 +31,7 @@ muonium_status muonium_mpi_begin(muonium_mpi *d)
     }
     if (d->begun) {
         return mu_fail(MUONIUM_INVALID,
-                       "a step is under way: call muonium_mpi_finish before the next begin");
+                       "a step is in progress: call muonium_mpi_finish before the next begin");
     }
     memset(d->ready, 0, d->description->count * sizeof *d->ready);
     memset(d->pending, 0, d->gradients.rounds * sizeof *d->pending);
@@ -62,7 +62,7 @@ static void announce(muonium_mpi *d, size_t parameter)
 static muonium_status check_begun(const muonium_mpi *d)
 {
     return d->begun ? MUONIUM_OK
-                    : mu_fail(MUONIUM_INVALID, "no step is under way: call muonium_mpi_begin");
+                    : mu_fail(MUONIUM_INVALID, "no step is in progress: call muonium_mpi_begin");
 }
 
 static muonium_status move(muonium_mpi *d, bool all)

@@ -12,7 +12,7 @@
 
 static const char what[] = "agreeing on the gradients";
 
-/* ---- looking ---- */
+/* ---- the findings of owners ---- */
 
 /* Sixteen partial sums, so that the compiler vectorises; added in order. */
 static double squares_of(const float *x, size_t n)
@@ -55,7 +55,7 @@ static double unit_squares(const mu_part *part, const float *sum, size_t unit)
 
 /* Check whether a finite sum of gradients makes the momentum of a part overflow. `total` is the
  * sum of squares of the gradients. */
-static void look_at_momentum(const muonium_mpi *d, size_t index, double total, mu_finding *f)
+static void examine_momentum(const muonium_mpi *d, size_t index, double total, mu_finding *f)
 {
     mu_parameter p = *d->own->parameters[index];
     bool moderate;
@@ -72,7 +72,7 @@ static void look_at_momentum(const muonium_mpi *d, size_t index, double total, m
     }
 }
 
-static void look(void *context, size_t index, unsigned worker)
+static void examine_part(void *context, size_t index, unsigned worker)
 {
     const muonium_mpi *d = context;
     size_t part = d->own_parts[index];
@@ -92,7 +92,7 @@ static void look(void *context, size_t index, unsigned worker)
         total += squares[unit];
     }
     if (isfinite(total)) { /* sums of f32 squares do not overflow in double */
-        look_at_momentum(d, index, total, f);
+        examine_momentum(d, index, total, f);
         return;
     }
     f->flags |= MU_BAD;
@@ -261,7 +261,7 @@ static void clip_sums(void *context, size_t index, unsigned worker)
 muonium_status mu_reach_verdict(muonium_mpi *d)
 {
     double norm = 0;
-    mu_pool_run(look, d, d->own_count, mu_pool_workers());
+    mu_pool_run(examine_part, d, d->own_count, mu_pool_workers());
     muonium_status status = gather_findings(d);
     if (status == MUONIUM_OK) {
         status = compare_rates(d);

@@ -30,7 +30,7 @@ static mu_adam_step step_of(const mu_parameter *p)
         .v_scale = (float)(1 / sqrt(v_correction)),
         .root = (float)(o->adam_eps_root * v_correction),
         .eps = (float)mu_adam_eps(o),
-        .g_limit = mu_lets_infinities_through(p) ? INFINITY : MU_ADAM_G_LIMIT,
+        .g_limit = mu_propagates_nonfinite(p) ? INFINITY : MU_ADAM_G_LIMIT,
         .limit = mu_weight_limit(p),
     };
     return step;

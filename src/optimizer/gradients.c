@@ -42,11 +42,11 @@ static muonium_status check_writable(const muonium_optimizer *optimizer, bool ad
         const muonium_tensor *t = &p->tensor;
         bool written = t->grad && p->elements > 0 && !(adam_only && p->muon);
         if (written && !mu_elements_distinct(t->ndim, t->shape, t->grad_strides)) {
-            return mu_fail(MUONIUM_INVALID,
-                           "grad_strides of %s: elements of the gradient share memory, so it can "
-                           "be read but not changed: nothing was changed; give it memory of its "
-                           "own",
-                           p->name);
+            return mu_fail(
+                MUONIUM_INVALID,
+                "grad_strides of %s: elements of the gradient share memory, so it cannot be "
+                "changed: nothing was changed; give each element its own memory",
+                p->name);
         }
     }
     return MUONIUM_OK;
@@ -109,8 +109,8 @@ static muonium_status clip_grads(muonium_optimizer *optimizer, double max_norm, 
     }
     if (!isfinite(found)) {
         return mu_fail(MUONIUM_NON_FINITE,
-                       "the norm of the gradients is %g: nothing was changed; look for the "
-                       "parameter with muonium_step, which names it",
+                       "the norm of the gradients is %g: nothing was changed; muonium_step names "
+                       "the parameter",
                        found);
     }
     if (found > max_norm) {

@@ -159,8 +159,8 @@ static muonium_status set_lr(muonium_options *options, double value)
     if (options->adam_lr >= 0) {
         if (options->lr == 0) {
             return mu_fail(MUONIUM_INVALID,
-                           "lr is 0 and adam_lr is %g: there is no factor by which to move it; "
-                           "use adam_lr_scale instead of adam_lr",
+                           "adam_lr is %g while lr is 0: a new lr cannot scale it; use "
+                           "adam_lr_scale instead of adam_lr",
                            options->adam_lr);
         }
         options->adam_lr_scale = options->adam_lr / options->lr;

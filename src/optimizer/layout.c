@@ -143,11 +143,10 @@ static muonium_status check_fan(const mu_layout *layout, const muonium_tensor *t
     }
     if (((out | in) & ~all) != 0) {
         const bool bad_out = (out & ~all) != 0;
-        return mu_fail(MUONIUM_INVALID,
-                       "%s of %s is 0x%x: it names a dimension beyond the %zu that there are (bit "
-                       "d stands for dimension d)",
-                       bad_out ? "out_axes" : "in_axes", name, (unsigned)(bad_out ? out : in),
-                       tensor->ndim);
+        return mu_fail(
+            MUONIUM_INVALID,
+            "%s of %s is 0x%x: the tensor has only %zu dimensions (bit d stands for dimension d)",
+            bad_out ? "out_axes" : "in_axes", name, (unsigned)(bad_out ? out : in), tensor->ndim);
     }
     if ((out & in) != 0) {
         return mu_fail(MUONIUM_INVALID,
@@ -247,10 +246,10 @@ static muonium_status check_splits(const muonium_tensor *tensor, const char *nam
                        name, tensor->row_split_count);
     }
     if (tensor->heads != 0) {
-        return mu_fail(MUONIUM_INVALID,
-                       "heads of %s is %zu, and it has row_splits: rows are split one way or the "
-                       "other",
-                       name, tensor->heads);
+        return mu_fail(
+            MUONIUM_INVALID,
+            "heads of %s is %zu, and it has row_splits: set heads or row_splits, not both", name,
+            tensor->heads);
     }
     for (size_t i = 0; i < tensor->row_split_count; i++) {
         if (sizes[i] == 0) {
@@ -259,8 +258,8 @@ static muonium_status check_splits(const muonium_tensor *tensor, const char *nam
         }
         if (sizes[i] > rows - sum) {
             return mu_fail(MUONIUM_INVALID,
-                           "row_splits[%zu] of %s is %zu: with the %zu before it that is more "
-                           "than the %zu rows of each matrix",
+                           "row_splits[%zu] of %s is %zu: it and the %zu rows before it exceed the "
+                           "%zu rows of each matrix",
                            i, name, sizes[i], sum, rows);
         }
         sum += sizes[i];

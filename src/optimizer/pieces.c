@@ -29,14 +29,14 @@ mu_piece mu_piece_at(const mu_parameter *parameter, mu_offset base, const mu_wal
     return piece;
 }
 
-bool mu_lets_infinities_through(const mu_parameter *parameter)
+bool mu_propagates_nonfinite(const mu_parameter *parameter)
 {
     return parameter->group->options.plan.nonfinite == MUONIUM_NONFINITE_PROPAGATE;
 }
 
 float mu_weight_limit(const mu_parameter *parameter)
 {
-    if (mu_lets_infinities_through(parameter)) {
+    if (mu_propagates_nonfinite(parameter)) {
         return INFINITY;
     }
     switch (parameter->tensor.dtype) {

@@ -20,7 +20,7 @@ static muonium_status find_extent(const mu_parameter *p, const char *what, const
     }
     if ((uintptr_t)data % bytes != 0) {
         return mu_fail(MUONIUM_INVALID,
-                       "%s of %s is at %p: elements of %zu bytes must lie at a multiple of that",
+                       "%s of %s is at %p: elements of %zu bytes must be aligned to their size",
                        what, p->name, data, bytes);
     }
     if (!mu_extent_of(data, bytes, p->tensor.ndim, p->tensor.shape, strides, extent)) {
@@ -36,7 +36,7 @@ static muonium_status find_extent(const mu_parameter *p, const char *what, const
 static muonium_status data_extent(const mu_parameter *p, const void *data, mu_extent *extent)
 {
     if (!data && p->elements > 0) {
-        return mu_fail(MUONIUM_INVALID, "data of %s is NULL: pass where the parameter lies",
+        return mu_fail(MUONIUM_INVALID, "data of %s is NULL: pass the address of the parameter",
                        p->name);
     }
     return find_extent(p, "data", data, p->tensor.dtype, p->tensor.strides, extent);

@@ -158,10 +158,10 @@ static muonium_status plan_class(mu_class *c, size_t capacity)
 }
 
 /* Offsets in the scratch memory. */
-typedef struct layout {
+typedef struct scratch_offsets {
     size_t directions, workspace, row_stats, surveys, batch, oriented, certificates;
     size_t bytes; /* of all */
-} layout;
+} scratch_offsets;
 
 /* Reserve room at the end and return its offset. */
 static size_t reserve(size_t *total, size_t count, size_t bytes)
@@ -171,9 +171,9 @@ static size_t reserve(size_t *total, size_t count, size_t bytes)
     return at;
 }
 
-static layout lay_out(const mu_class *c)
+static scratch_offsets lay_out(const mu_class *c)
 {
-    layout l = {0};
+    scratch_offsets l = {0};
     l.directions = reserve(&l.bytes, c->capacity * mu_direction_size(c->m, c->n), sizeof(float));
     l.workspace = reserve(&l.bytes, c->workspace, 1);
     l.row_stats = reserve(&l.bytes, 2 * c->capacity * c->longer, sizeof(double));
@@ -187,7 +187,7 @@ static layout lay_out(const mu_class *c)
 void mu_schedule_use(mu_schedule *schedule, const mu_class *of)
 {
     char *memory = schedule->scratch;
-    layout l = lay_out(of);
+    scratch_offsets l = lay_out(of);
     schedule->directions = (float *)(void *)(memory + l.directions);
     schedule->workspace = memory + l.workspace;
     schedule->row_stats = (double *)(void *)(memory + l.row_stats);

@@ -126,7 +126,7 @@ mu_piece mu_piece_at(const mu_parameter *parameter, mu_offset base, const mu_wal
                      size_t index, size_t most);
 
 /* Whether the parameter's policy is MUONIUM_NONFINITE_PROPAGATE. */
-bool mu_lets_infinities_through(const mu_parameter *parameter);
+bool mu_propagates_nonfinite(const mu_parameter *parameter);
 
 /* The largest weight that a step may write: the largest of the parameter's type, or infinity if
  * the policy is MUONIUM_NONFINITE_PROPAGATE. */

@@ -60,9 +60,7 @@ static muonium_status check_given_arrays(const mu_parameter *p, const muonium_st
     for (mu_state_kind kind = 0; kind < MU_STATE_KINDS; kind++) {
         const mu_state_spec *spec = mu_state_spec_of(kind);
         if (get_pointer(given, spec) && !p->state[kind]) {
-            return mu_fail(MUONIUM_INVALID,
-                           "%s has no %s: it is stepped by %s (%s), and keeps what its options "
-                           "ask for",
+            return mu_fail(MUONIUM_INVALID, "%s has no %s: %s (%s) under its options keeps none",
                            p->name, spec->name, p->muon ? "Muon" : "AdamW", p->reason);
         }
         has_rows = has_rows || (spec->per_row && get_pointer(given, spec));
@@ -106,7 +104,7 @@ static muonium_status set_state(muonium_optimizer *optimizer, size_t parameter,
     mu_parameter *p = NULL;
     muonium_status status = mu_parameter_at(optimizer, parameter, &p);
     if (status != MUONIUM_OK || !state) {
-        return state ? status : mu_fail(MUONIUM_INVALID, "state is NULL: pass what to set");
+        return state ? status : mu_fail(MUONIUM_INVALID, "state is NULL: pass a muonium_state");
     }
     mu_state_array arrays[MU_STATE_KINDS];
     size_t count = mu_state_arrays(p, arrays);

@@ -63,7 +63,7 @@ static void check_chunk(void *context, size_t index, unsigned worker)
     (void)worker;
     schedule->unsound[index] = false;
     schedule->moderate[index] = true;
-    if (!schedule->active[p->number] || mu_lets_infinities_through(p)) {
+    if (!schedule->active[p->number] || mu_propagates_nonfinite(p)) {
         return;
     }
     float buffer[MU_PIECE];

@@ -53,10 +53,10 @@ muonium_status mu_leave(const muonium_optimizer *optimizer, muonium_status statu
 muonium_status mu_check_unheld(const muonium_optimizer *optimizer, const char *call)
 {
     if (optimizer->holders > 0) {
-        return mu_fail(MUONIUM_INVALID,
-                       "%s: the description is in use by what muonium_mpi_create made of it: call "
-                       "muonium_mpi_destroy first",
-                       call);
+        return mu_fail(
+            MUONIUM_INVALID,
+            "%s: a distributed optimizer uses the description: call muonium_mpi_destroy first",
+            call);
     }
     return MUONIUM_OK;
 }

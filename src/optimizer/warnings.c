@@ -164,7 +164,7 @@ void mu_warn(const muonium_optimizer *optimizer, muonium_log *line, void *contex
     if (unnamed.count > 0) {
         snprintf(text, sizeof text,
                  "%zu matri%s without a name get%s Muon: embeddings and output heads among them "
-                 "cannot be told; give names, or the route of each parameter",
+                 "cannot be recognised; give names, or the route of each parameter",
                  unnamed.count, unnamed.count == 1 ? "x" : "ces", unnamed.count == 1 ? "s" : "");
         line(context, text);
     }

@@ -171,24 +171,24 @@ static void evaluate_direct(mu_run *run)
     const mu_direct_set *set = plan->direct;
     const double *c = mu_direct_sum(set);
     program p = {run, set, is_dense_set(set)};
-    mu_finish finish = {.may_multiply_out = true};
+    mu_symmul_epilogue epilogue = {.may_multiply_out = true};
     double rest[2] = {c[0], c[1]}; /* coefficients of I and R in H, minus the parts added with Z */
     mu_update_gram(run);
     for (int j = 1; j <= set->products; j++) {
         mu_operand left = factor(&p, mu_direct_left(set, j), j, 0);
         mu_operand right = factor(&p, mu_direct_right(set, j), j, 1);
         /* The last product is not stored: it adds the rest of I and R to H. */
-        finish.last = j == set->products;
-        finish.plus_factor = finish.last ? rest[1] / c[j + 1] : stored_with(&p, j + 1, 1);
-        finish.plus = finish.plus_factor != 0 ? run->square[GRAM] : NULL;
-        finish.plus_identity = finish.last ? rest[0] / c[j + 1] : stored_with(&p, j + 1, 0);
-        rest[0] -= c[j + 1] * finish.plus_identity;
-        rest[1] -= c[j + 1] * finish.plus_factor;
-        finish.sum = c[j + 1] != 0 ? run->square[SUM] : NULL;
-        finish.sum_factor = c[j + 1];
-        mu_symmul_finish(&run->with, plan->m, &left, &right, product_at(&p, j + 1), plan->ldr,
-                         &finish);
-        finish.accumulate = finish.accumulate || c[j + 1] != 0;
+        epilogue.last = j == set->products;
+        epilogue.plus_factor = epilogue.last ? rest[1] / c[j + 1] : stored_with(&p, j + 1, 1);
+        epilogue.plus = epilogue.plus_factor != 0 ? run->square[GRAM] : NULL;
+        epilogue.plus_identity = epilogue.last ? rest[0] / c[j + 1] : stored_with(&p, j + 1, 0);
+        rest[0] -= c[j + 1] * epilogue.plus_identity;
+        rest[1] -= c[j + 1] * epilogue.plus_factor;
+        epilogue.sum = c[j + 1] != 0 ? run->square[SUM] : NULL;
+        epilogue.sum_factor = c[j + 1];
+        mu_symmul_fused(&run->with, plan->m, &left, &right, product_at(&p, j + 1), plan->ldr,
+                        &epilogue);
+        epilogue.accumulate = epilogue.accumulate || c[j + 1] != 0;
     }
     mu_operand h = mu_operand_of(plan->kernel, run->square[SUM], plan->ldr, 1, 0);
     mu_x_multiply(run, &h, true);

@@ -1,5 +1,8 @@
 /*
  * forms.c: the table of forms, and the choice among them.
+ *
+ * To add a form: its value in muonium.h, its name in options.def, a file with its mu_form
+ * (run.h), a line of the table here, and a test.
  */
 #include <string.h>
 

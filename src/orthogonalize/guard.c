@@ -73,7 +73,8 @@ double mu_guard(mu_run *run, int t)
         /* tr(R^2) / tr(R), an average of the eigenvalues, and the largest diagonal element are
          * lower bounds on the largest eigenvalue: X is never rescaled without need. */
         double average = sums.trace > 0 ? (sums.off + sums.diagonal) / sums.trace : 0;
-        double largest = plan->careful ? mu_largest_eigenvalue(run) : fmax(average, sums.largest);
+        double largest =
+            plan->careful ? mu_largest_eigenvalue(run, true) : fmax(average, sums.largest);
         if (largest > plan->edge[t] * plan->edge[t]) {
             factor = rescale(run, &sums, plan->careful ? largest : cheap_upper_bound(run, &sums));
         }

@@ -10,6 +10,10 @@
  * of the exponent is removed; that is exact for every element that survives the rest. If an f32
  * computation has f64 input, the whole exponent is removed, because it decides which elements
  * are too small for f32.
+ *
+ * To add a normalisation: its value in muonium.h, its name in options.def, a function and a line
+ * of the table here, its formula in the tests (tests/reference/orthogonalize.py and divisor_for in
+ * tests/orthogonalize/test_orthogonalize.c) and in docs/numerics.md.
  */
 #include <math.h>
 #include <string.h>
@@ -100,7 +104,9 @@ static void divide_by_spectral(mu_run *run, const mu_survey *survey, double frob
 {
     (void)frobenius;
     compute_gram(run);
-    divide_by(run, survey, sqrt(mu_largest_eigenvalue(run)));
+    /* optax divides by the norm itself. */
+    bool bounded = run->plan->options.eps_mode != MUONIUM_EPS_OPTAX;
+    divide_by(run, survey, sqrt(mu_largest_eigenvalue(run, bounded)));
 }
 
 /* R_ij / (d_i d_j) */
@@ -141,13 +147,12 @@ static void divide_by_aol(mu_run *run, const mu_survey *survey, double frobenius
 }
 
 static const mu_normalization normalizations[] = {
-    [MUONIUM_NORM_FROBENIUS] = {"frobenius", .divide = divide_by_frobenius},
-    [MUONIUM_NORM_SCHATTEN] = {"schatten", .squares = 1, .optax_clamps = true,
-                               .divide = divide_by_schatten},
-    [MUONIUM_NORM_AOL] = {"aol", .squares = 1, .optax_clamps = true, .divide = divide_by_aol},
-    [MUONIUM_NORM_SPECTRAL] = {"spectral", .squares = 3, .divide = divide_by_spectral},
+    [MUONIUM_NORM_FROBENIUS] = {.divide = divide_by_frobenius},
+    [MUONIUM_NORM_SCHATTEN] = {.squares = 1, .optax_clamps = true, .divide = divide_by_schatten},
+    [MUONIUM_NORM_AOL] = {.squares = 1, .optax_clamps = true, .divide = divide_by_aol},
+    [MUONIUM_NORM_SPECTRAL] = {.squares = 3, .divide = divide_by_spectral},
     /* Divides by nothing; by the Frobenius norm if the promise is broken. */
-    [MUONIUM_NORM_NONE] = {"none", .trusts_caller = true, .divide = divide_by_frobenius},
+    [MUONIUM_NORM_NONE] = {.trusts_caller = true, .divide = divide_by_frobenius},
 };
 
 const mu_normalization *mu_normalization_of(muonium_normalization id)
@@ -170,7 +175,8 @@ muonium_status mu_check_normalization(const muonium_plan_options *o)
         return mu_fail(MUONIUM_INVALID,
                        "coefficients \"aol\" with normalization %s (%d): they fit normalization "
                        "aol (%d) alone; change one of the two",
-                       n->name, (int)o->normalization, (int)MUONIUM_NORM_AOL);
+                       muonium_enum_name("muonium_normalization", (int)o->normalization),
+                       (int)o->normalization, (int)MUONIUM_NORM_AOL);
     }
     return MUONIUM_OK;
 }

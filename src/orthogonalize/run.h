@@ -52,7 +52,7 @@ struct mu_run {
 
 /* ---- the tables ---- */
 
-/* A form: one way to evaluate the polynomials. */
+/* A form: one way to evaluate the polynomials. options.def has its name. */
 struct mu_form {
     muonium_form id;
     bool guarded;  /* it calls mu_guard, which may still rescale X */
@@ -68,9 +68,8 @@ struct mu_form {
 
 extern const mu_form mu_form_standard, mu_form_gram, mu_form_direct;
 
-/* A normalisation: one bound on the largest singular value. */
+/* A normalisation: one bound on the largest singular value. options.def has its name. */
 struct mu_normalization {
-    const char *name;
     int squares;        /* m x m matrices that it needs */
     bool trusts_caller; /* it divides by nothing: the caller promises the bound */
     bool optax_clamps;  /* in eps mode `optax`: clamp the square of the divisor to 1e-8 */
@@ -204,9 +203,10 @@ void mu_certify_zero(mu_run *run, muonium_outcome outcome);
 /* The Frobenius norm of an m x m matrix of the workspace. */
 double mu_frobenius_norm(const mu_run *run, const void *square);
 
-/* An upper bound on the largest eigenvalue of R, which exceeds it by at most 1 % unless seven
- * squarings of R are too few for that. Uses square[1] and square[2]. */
-double mu_largest_eigenvalue(mu_run *run);
+/* If `bounded`, an upper bound on the largest eigenvalue of R, which exceeds it by at most 1 %
+ * unless seven squarings of R are too few for that. Else the eigenvalue up to rounding, in at most
+ * twenty squarings. Uses square[1] and square[2]. */
+double mu_largest_eigenvalue(mu_run *run, bool bounded);
 
 /* The range of the singular values of X, by Lanczos iterations on R: never wider than the true
  * range but for rounding. Uses square[1] and square[2]. */

@@ -16,7 +16,7 @@
 #include "base/random.h"
 #include "orthogonalize/run.h"
 
-enum { MOST_SQUARINGS = 7, MOST_ITERATIONS = 24, COLUMNS_PER_TASK = 128, BISECTIONS = 60 };
+enum { MOST_ITERATIONS = 24, COLUMNS_PER_TASK = 128, BISECTIONS = 60 };
 
 /* ---- the largest eigenvalue ---- */
 
@@ -31,15 +31,18 @@ double mu_frobenius_norm(const mu_run *run, const void *square)
     return sqrt(sum);
 }
 
-/* Squaring stops when the lower bound (||R^2p||_F / ||R^p||_F)^(1/p) is within 1 %. */
-double mu_largest_eigenvalue(mu_run *run)
+/* Squaring stops when the lower bound (||R^2p||_F / ||R^p||_F)^(1/p) is close: within 1 % for a
+ * bound, within rounding for the eigenvalue itself. Equal eigenvalues need the most squarings. */
+double mu_largest_eigenvalue(mu_run *run, bool bounded)
 {
+    const int most_squarings = bounded ? 7 : 20;
+    const double close = bounded ? 1.01 : 1 + 0x1p-20;
     const muonium_plan *plan = run->plan;
     const void *power = run->square[0];
     double norm = mu_frobenius_norm(run, power);
     double log_norm = log(norm); /* of the true power, its scaling undone */
     double bound = norm, p = 1;
-    for (int j = 0; j < MOST_SQUARINGS; j++) {
+    for (int j = 0; j < most_squarings; j++) {
         void *next = power == run->square[1] ? run->square[2] : run->square[1];
         mu_operand factor = mu_operand_of(plan->kernel, power, plan->ldr, 1 / norm, 0);
         mu_symmul(&run->with, plan->m, &factor, &factor, next, plan->ldr);
@@ -50,12 +53,12 @@ double mu_largest_eigenvalue(mu_run *run)
         p *= 2;
         bound = exp(log_norm / p);
         power = next;
-        if (bound <= below * 1.01) {
+        if (bound <= below * close) {
             break;
         }
     }
     /* Room for rounding in f32, and the same in f64 so that both divide alike. */
-    return bound * (1 + 0x1p-21 * (sqrt((double)plan->m) + 8));
+    return !bounded ? bound : bound * (1 + 0x1p-21 * (sqrt((double)plan->m) + 8));
 }
 
 /* ---- the range ---- */

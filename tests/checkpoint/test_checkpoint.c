@@ -262,7 +262,7 @@ static void test_partial_loading(void **state)
 
     assert_status_message(model_load(&b, &saved), MUONIUM_FORMAT,
                           "it lacks exp_avg of \"ln.bias\", exp_avg_sq of \"ln.bias\", exp_avg of "
-                          "\"scalar\", and 2 more; no parameter takes \"h.0.w.momentum\", "
+                          "\"scalar\", and 2 more; no parameter uses \"h.0.w.momentum\", "
                           "\"h.1.conv.momentum\"; nothing was loaded");
     bytes after = model_state(&b);
     assert_true(bytes_equal(&before, &after));

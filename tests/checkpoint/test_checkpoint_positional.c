@@ -41,9 +41,9 @@ static void test_positional_buffers(void **state)
                           MUONIUM_INVALID, "buffers, but the optimizer needs");
     buffers[1].ndim = 1;
     buffers[1].shape[0] = 7;
-    assert_status_message(muonium_load_positional(b.optimizer, buffers, count, NULL),
-                          MUONIUM_INVALID,
-                          "number 1, momentum of \"h.1.conv\", has shape [7] and not [6, 5, 2, 2]");
+    assert_status_message(
+        muonium_load_positional(b.optimizer, buffers, count, NULL), MUONIUM_INVALID,
+        "position 1, momentum of \"h.1.conv\", has shape [7] and not [6, 5, 2, 2]");
     bytes after = model_state(&b);
     assert_true(bytes_equal(&before, &after));
     buffers[1].shape[0] = 120;
@@ -161,7 +161,7 @@ static void test_positional_halves(void **state)
     assert_true(s.exp_avg[0] == 1 && s.exp_avg_sq[0] == 1);
     buffers[1].shape[0] = 8;
     assert_status_message(muonium_load_positional(m.optimizer, buffers, 4, NULL), MUONIUM_INVALID,
-                          "number 1, exp_avg_sq of \"ln.bias\", has shape [8] and not [7]");
+                          "position 1, exp_avg_sq of \"ln.bias\", has shape [8] and not [7]");
     model_destroy(&m);
 }
 
@@ -212,7 +212,7 @@ static void test_positional_files_that_do_not_fit(void **state)
     assert_status_message(load_list(&m, &integers), MUONIUM_FORMAT,
                           "tensor \"exp.0\" is of type I32: use F32, BF16, F16 or F64");
     assert_status_message(load_list(&m, &longer), MUONIUM_FORMAT,
-                          "number 0, exp_avg of \"ln.bias\", has shape [8] and not [7]");
+                          "position 0, exp_avg of \"ln.bias\", has shape [8] and not [7]");
     bytes after = model_state(&m);
     assert_true(bytes_equal(&before, &after));
     bytes *all[] = {&good, &none, &integers, &longer, &suffixed, &before, &after};

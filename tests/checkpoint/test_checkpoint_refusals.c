@@ -91,10 +91,9 @@ static void test_left_over_arrays(void **state)
     options.normuon = options.master = false;
     model poor;
     assert_ok(model_create(&poor, &options, 3, 5));
-    refuse(
-        &poor, &saved, MUONIUM_FORMAT,
-        "no parameter takes \"h.2.half.normuon\", \"h.2.half.master\", \"h.3.half.normuon\", and "
-        "1 more");
+    refuse(&poor, &saved, MUONIUM_FORMAT,
+           "no parameter uses \"h.2.half.normuon\", \"h.2.half.master\", \"h.3.half.normuon\", and "
+           "1 more");
     bytes_free(&saved);
     model_destroy(&rich);
     model_destroy(&poor);
@@ -111,7 +110,7 @@ static void test_forged_metadata(void **state)
         {"muonium.format", "0", "state format 0, but"},
         {"muonium.format", "", "key \"muonium.format\" has the value \"\""},
         {"muonium.format", "1x", "key \"muonium.format\" has the value \"1x\""},
-        {"muonium.format", NULL, "no state of a Muonium optimizer"},
+        {"muonium.format", NULL, "not the state of a Muonium optimizer"},
         {"muonium.step", NULL, "key \"muonium.step\" is missing"},
         {"muonium.step", "-1", "key \"muonium.step\" has the value \"-1\""},
         {"muonium.step", "18446744073709551615", "key \"muonium.step\" has the value"},
@@ -162,7 +161,7 @@ static void test_forged_metadata(void **state)
         bytes_free(&forged);
     }
     bytes foreign = forge(&saved, (forgery){.foreign = true});
-    refuse(&m, &foreign, MUONIUM_FORMAT, "no state of a Muonium optimizer");
+    refuse(&m, &foreign, MUONIUM_FORMAT, "not the state of a Muonium optimizer");
     bytes_free(&foreign);
     bytes_free(&saved);
     model_destroy(&m);
@@ -205,7 +204,7 @@ static void test_forged_values(void **state)
          "\"h.0.w.momentum\" is of type F16 and not F32 or BF16"},
         {{.tensor = "ln.bias.exp_avg_sq", .left_out = true},
          MUONIUM_FORMAT,
-         "it lacks exp_avg_sq of \"ln.bias\"; no parameter takes \"ln.bias.exp_avg\""},
+         "it lacks exp_avg_sq of \"ln.bias\"; no parameter uses \"ln.bias.exp_avg\""},
     };
     model m;
     create_stepped(&m, NULL, 0, 7);

@@ -207,7 +207,7 @@ static void test_header_beyond_the_limit(void **state)
     text[LIMIT + 1] = '\0';
     assert_ok(muonium_writer_create(&writer));
     assert_status_message(muonium_writer_add_metadata(writer, "k", text), MUONIUM_INVALID,
-                          "value has 100000001 bytes, more than a header may");
+                          "value has 100000001 bytes, more than a header may have");
     text[LIMIT / 6] = '\0';
     assert_ok(muonium_writer_add_metadata(writer, "k", text));
     assert_status_message(muonium_writer_begin_sink(writer, append, &out), MUONIUM_INVALID,

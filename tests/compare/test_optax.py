@@ -121,3 +121,15 @@ def test_axes():
         "x": {"layout": "fan", "in_axes": 0, "out_axes": (1, 2)},
         "y": {"layout": "fan", "in_axes": (-3, -2), "out_axes": -1},
         "z": {"use_muon": False}})
+
+
+@pytest.mark.parametrize("sigma", [[1, 0.5, 0.1], [1, 1, 0.1], [1, 1, 1], [1, 0.9999, 0.1],
+                                   [1, 0.999, 0.998]], ids=str)
+def test_the_spectral_norm(sigma):
+    """The divisor is the largest singular value, also where others are close to it."""
+    random = np.random.default_rng(3)
+    u, v = (np.linalg.qr(random.standard_normal((n, 3)))[0] for n in (20, 30))
+    x = np.array(7.0 * u * sigma @ v.T, np.float32)
+    _, certificate = muonium.orthogonalize(x, normalize="spectral", eps_mode="optax", eps=0.0,
+                                           return_certificate=True)
+    assert abs(certificate.divisor / np.linalg.norm(x.astype(np.float64), 2) - 1) < 32 * 2.0**-24

@@ -44,16 +44,16 @@ static double rounded_to(muonium_dtype dtype, double value)
 }
 
 /* Where an element of a packed panel is, in elements of the type of operands: of pairs the first
- * step is the upper half. */
-static ptrdiff_t packed_at(const mu_kernel *kernel, size_t width, size_t step, size_t lane)
+ * k is the upper half. */
+static ptrdiff_t packed_at(const mu_kernel *kernel, size_t width, size_t p, size_t line)
 {
     bool pairs = kernel->operands != kernel->type;
-    size_t at = pairs ? (step / 2 * width + lane) * 2 + (1 - step % 2) : step * width + lane;
+    size_t at = pairs ? (p / 2 * width + line) * 2 + (1 - p % 2) : p * width + line;
     return (ptrdiff_t)at;
 }
 
 /* Steps that a panel has room for. */
-static size_t packed_steps(const mu_kernel *kernel, size_t k)
+static size_t packed_depth(const mu_kernel *kernel, size_t k)
 {
     return kernel->operands != kernel->type ? mu_round_up(k, 2) : k;
 }
@@ -100,7 +100,7 @@ static void expected_sums(const mu_kernel *kernel, size_t k, const void *a, cons
     }
 }
 
-/* Operands packed, or matrices: of `a` steps are adjacent, of `b` WIDER columns are between, and
+/* Operands packed, or matrices: `a` is contiguous along k, of `b` WIDER columns are between, and
  * the columns that may be read are its last ones, before memory that must not be touched. */
 enum { WIDER = 5 };
 
@@ -137,14 +137,14 @@ static void check_tile(const mu_kernel *kernel, size_t k, const void *a, const v
 
 /* The same numbers into a panel and into a matrix with these strides. */
 static void fill_side(const mu_kernel *kernel, size_t width, size_t k, bool integers, void *panel,
-                      void *matrix, size_t lane_stride, size_t step_stride, test_rng *rng)
+                      void *matrix, size_t line_stride, size_t k_stride, test_rng *rng)
 {
-    for (size_t step = 0; step < packed_steps(kernel, k); step++) {
-        for (size_t lane = 0; lane < width; lane++) {
-            double value = step < k ? draw(kernel, rng, integers) : 0;
-            test_set_element(panel, kernel->operands, packed_at(kernel, width, step, lane), value);
-            if (step < k) {
-                size_t at = lane * lane_stride + step * step_stride;
+    for (size_t p = 0; p < packed_depth(kernel, k); p++) {
+        for (size_t line = 0; line < width; line++) {
+            double value = p < k ? draw(kernel, rng, integers) : 0;
+            test_set_element(panel, kernel->operands, packed_at(kernel, width, p, line), value);
+            if (p < k) {
+                size_t at = line * line_stride + p * k_stride;
                 test_set_element(matrix, kernel->type, (ptrdiff_t)at, value);
             }
         }
@@ -156,16 +156,16 @@ static void test_tile(void **state)
     const mu_kernel *kernel = *(const mu_kernel **)*state;
     test_rng rng = test_rng_start("tile");
     size_t element = muonium_dtype_size(kernel->type);
-    bool plain = kernel->operands == kernel->type; /* tiles may read matrices where they lie */
+    bool unpackable = kernel->operands == kernel->type; /* tiles may read matrices unpacked */
     static tile_sums sums;
     assert_true(kernel->mr <= MOST_LANES && kernel->nr <= MOST_LANES);
     for (size_t l = 0; l < 2 * TILE_LENGTHS; l++) {
         bool integers = l % 2 == 0;
         size_t k = tile_lengths[l / 2];
-        size_t steps = packed_steps(kernel, k), packed = muonium_dtype_size(kernel->operands);
-        void *a = test_guarded_alloc(steps * kernel->mr * packed, 0);
+        size_t depth = packed_depth(kernel, k), packed = muonium_dtype_size(kernel->operands);
+        void *a = test_guarded_alloc(depth * kernel->mr * packed, 0);
         void *rows_of_a = test_guarded_alloc(k * kernel->mr * element, 0);
-        void *b = test_guarded_alloc(steps * kernel->nr * packed, 0);
+        void *b = test_guarded_alloc(depth * kernel->nr * packed, 0);
         size_t wide = kernel->nr + WIDER, all = k > 0 ? (k - 1) * wide + kernel->nr : 0;
         void *rows_of_b = test_guarded_alloc(all * element, 0);
         fill_side(kernel, kernel->mr, k, integers, a, rows_of_a, k, 1, &rng);
@@ -175,7 +175,7 @@ static void test_tile(void **state)
             for (size_t cols = 1; cols <= kernel->nr; cols++) {
                 check_tile(kernel, k, a, b, true, rows, cols, false, &sums);
                 check_tile(kernel, k, a, b, true, rows, cols, true, &sums);
-                if (plain) {
+                if (unpackable) {
                     check_tile(kernel, k, rows_of_a, rows_of_b, false, rows, cols, rows % 2 == 0,
                                &sums);
                 }
@@ -231,27 +231,27 @@ typedef struct pack_case {
     arena source, other; /* filled with elements of the type of the source */
     arena packed;
     muonium_dtype dtype;
-    size_t lanes, steps;
-    ptrdiff_t lane_stride, step_stride;
+    size_t lines, depth;
+    ptrdiff_t line_stride, k_stride;
     double scale, other_scale, shift;
     bool with_other;
     ptrdiff_t diagonal;
     size_t gap; /* elements between panels */
 } pack_case;
 
-static double expected_packed(const pack_case *c, const mu_lanes *from, size_t lane, size_t step)
+static double expected_packed(const pack_case *c, const mu_pack_source *from, size_t line, size_t p)
 {
-    if (lane >= c->lanes || step >= c->steps) {
+    if (line >= c->lines || p >= c->depth) {
         return 0;
     }
-    ptrdiff_t at = (ptrdiff_t)lane * c->lane_stride + (ptrdiff_t)step * c->step_stride;
+    ptrdiff_t at = (ptrdiff_t)line * c->line_stride + (ptrdiff_t)p * c->k_stride;
     double value = test_element(from->data, c->dtype, at);
     value = multiply(c->kernel, value, c->scale);
     if (c->with_other) {
         double term = multiply(c->kernel, test_element(from->other, c->dtype, at), c->other_scale);
         value = add(c->kernel, value, term);
     }
-    if ((ptrdiff_t)step == (ptrdiff_t)lane + c->diagonal) {
+    if ((ptrdiff_t)p == (ptrdiff_t)line + c->diagonal) {
         value = add(c->kernel, value, c->shift);
     }
     return rounded_to(c->kernel->operands, value);
@@ -262,32 +262,32 @@ static void check_pack(const pack_case *c, bool at_front)
 {
     size_t width = c->a ? c->kernel->mr : c->kernel->nr;
     size_t element = muonium_dtype_size(c->dtype);
-    ptrdiff_t across = (ptrdiff_t)(c->lanes - 1) * c->lane_stride;
-    ptrdiff_t along = (ptrdiff_t)(c->steps - 1) * c->step_stride;
+    ptrdiff_t across = (ptrdiff_t)(c->lines - 1) * c->line_stride;
+    ptrdiff_t along = (ptrdiff_t)(c->depth - 1) * c->k_stride;
     ptrdiff_t lowest = (across < 0 ? across : 0) + (along < 0 ? along : 0);
     ptrdiff_t highest = (across > 0 ? across : 0) + (along > 0 ? along : 0);
     size_t span = (size_t)(highest - lowest + 1) * element;
     ptrdiff_t origin = -lowest * (ptrdiff_t)element;
-    mu_lanes from = {.data = (char *)arena_part(&c->source, span, at_front) + origin,
-                     .dtype = c->dtype,
-                     .lane_stride = c->lane_stride,
-                     .step_stride = c->step_stride,
-                     .scale = c->scale,
-                     .other_scale = c->other_scale,
-                     .shift = c->shift,
-                     .diagonal = c->diagonal,
-                     .distant = c->gap % 2 == 0};
+    mu_pack_source from = {.data = (char *)arena_part(&c->source, span, at_front) + origin,
+                           .dtype = c->dtype,
+                           .line_stride = c->line_stride,
+                           .k_stride = c->k_stride,
+                           .scale = c->scale,
+                           .other_scale = c->other_scale,
+                           .shift = c->shift,
+                           .diagonal = c->diagonal,
+                           .streaming = c->gap % 2 == 0};
     if (c->with_other) {
         from.other = (char *)arena_part(&c->other, span, at_front) + origin;
     }
     muonium_dtype operands = c->kernel->operands;
-    size_t steps = packed_steps(c->kernel, c->steps);
-    size_t panels = (c->lanes + width - 1) / width, panel = width * steps;
+    size_t depth = packed_depth(c->kernel, c->depth);
+    size_t panels = (c->lines + width - 1) / width, panel = width * depth;
     size_t stride = panel + c->gap, count = (panels - 1) * stride + panel;
     size_t bytes = count * muonium_dtype_size(operands);
     unsigned char *packed = arena_part(&c->packed, bytes, at_front);
     memset(packed, 0xff, bytes); /* NaN: what is not written shows */
-    (c->a ? c->kernel->pack_a : c->kernel->pack_b)(&from, c->lanes, c->steps, packed, stride);
+    (c->a ? c->kernel->pack_a : c->kernel->pack_b)(&from, c->lines, c->depth, packed, stride);
     for (size_t at = 0; at < count; at++) {
         if (at % stride >= panel) { /* between the panels */
             assert_true(isnan(test_element(packed, operands, (ptrdiff_t)at)));
@@ -298,10 +298,10 @@ static void check_pack(const pack_case *c, bool at_front)
             double got = test_element(packed, operands, place);
             double wanted = expected_packed(c, &from, l, s);
             if (got != wanted) {
-                fail_msg("pack_%c of %s, %zu lanes (stride %td), %zu steps (stride %td), other %d, "
-                         "shift %g at %td: lane %zu, step %zu is %.17g, not %.17g",
-                         c->a ? 'a' : 'b', test_dtype_name(c->dtype), c->lanes, c->lane_stride,
-                         c->steps, c->step_stride, c->with_other, c->shift, c->diagonal, l, s, got,
+                fail_msg("pack_%c of %s, %zu lines (stride %td), k = %zu (stride %td), other %d, "
+                         "shift %g at %td: line %zu, k = %zu is %.17g, not %.17g",
+                         c->a ? 'a' : 'b', test_dtype_name(c->dtype), c->lines, c->line_stride,
+                         c->depth, c->k_stride, c->with_other, c->shift, c->diagonal, l, s, got,
                          wanted);
             }
         }
@@ -310,13 +310,13 @@ static void check_pack(const pack_case *c, bool at_front)
 
 static void with_strides(pack_case *c, size_t layout)
 {
-    ptrdiff_t lanes = (ptrdiff_t)c->lanes, steps = (ptrdiff_t)c->steps;
+    ptrdiff_t lines = (ptrdiff_t)c->lines, depth = (ptrdiff_t)c->depth;
     const ptrdiff_t strides[][2] = {
-        {1, lanes},      {1, lanes + 3}, {1, -lanes - 1},      {steps, 1},  {steps + 5, 1},
-        {-steps - 1, 1}, {2, 2 * lanes}, {-2 * steps - 1, -2}, {-1, lanes}, {steps, -1},
+        {1, lines},      {1, lines + 3}, {1, -lines - 1},      {depth, 1},  {depth + 5, 1},
+        {-depth - 1, 1}, {2, 2 * lines}, {-2 * depth - 1, -2}, {-1, lines}, {depth, -1},
     };
-    c->lane_stride = strides[layout][0];
-    c->step_stride = strides[layout][1];
+    c->line_stride = strides[layout][0];
+    c->k_stride = strides[layout][1];
 }
 
 enum { PACK_LAYOUTS = 10, PACK_UNIT_LAYOUTS = 6 /* the first: one stride is 1 */ };
@@ -324,14 +324,14 @@ enum { PACK_LAYOUTS = 10, PACK_UNIT_LAYOUTS = 6 /* the first: one stride is 1 */
 /* Everything that is not a size or a stride, at random. */
 static void with_random_terms(pack_case *c, size_t layout, test_rng *rng)
 {
-    size_t extent = c->lanes + c->steps;
+    size_t extent = c->lines + c->depth;
     c->scale = test_below(rng, 2) == 0 ? 1 : test_normal(rng);
     c->with_other =
         c->dtype == c->kernel->type && layout < PACK_UNIT_LAYOUTS && test_below(rng, 2) == 0;
     c->other_scale = test_normal(rng);
     c->shift = test_below(rng, 2) == 0 ? 0 : test_normal(rng);
-    /* From just before the last lane's first step to just past the first's last. */
-    c->diagonal = (ptrdiff_t)test_below(rng, extent + 3) - (ptrdiff_t)c->lanes - 1;
+    /* From just before the last line's first element to just past the first's last. */
+    c->diagonal = (ptrdiff_t)test_below(rng, extent + 3) - (ptrdiff_t)c->lines - 1;
 }
 
 static void check_packing(const mu_kernel *kernel, bool a)
@@ -354,9 +354,9 @@ static void check_packing(const mu_kernel *kernel, bool a)
             for (size_t n = 1; n <= width + 2; n++) {
                 for (size_t l = 1; l <= 68; l++) {
                     size_t more = width + 1 + test_below(&rng, (MOST_PANELS - 1) * width);
-                    c.lanes = n <= width ? n : more;
-                    c.steps = l <= 67 ? l : LONGEST;
-                    c.gap = packed_steps(kernel, test_below(&rng, MOST_GAP));
+                    c.lines = n <= width ? n : more;
+                    c.depth = l <= 67 ? l : LONGEST;
+                    c.gap = packed_depth(kernel, test_below(&rng, MOST_GAP));
                     with_strides(&c, layout);
                     with_random_terms(&c, layout, &rng);
                     check_pack(&c, test_below(&rng, 2) == 0);
@@ -436,8 +436,8 @@ static test_matrix random_matrix(const mu_kernel *kernel, size_t rows, size_t co
 
 /* c and sum as the contract defines them, bit for bit; beyond the diagonal nothing but what a
  * vector may reach is changed. */
-static void check_finish(const mu_kernel *kernel, size_t rows, size_t cols, bool lower,
-                         size_t terms, test_rng *rng)
+static void check_epilogue(const mu_kernel *kernel, size_t rows, size_t cols, bool lower,
+                           size_t terms, test_rng *rng)
 {
     test_matrix c = random_matrix(kernel, rows, cols, rng);
     test_matrix before = test_matrix_new(kernel->type, rows, cols, (ptrdiff_t)cols, 1, false);
@@ -495,14 +495,14 @@ static void check_finish(const mu_kernel *kernel, size_t rows, size_t cols, bool
     test_matrix_free(&sum_before);
 }
 
-static void test_finish(void **state)
+static void test_epilogue(void **state)
 {
     const mu_kernel *kernel = *(const mu_kernel **)*state;
     test_rng rng = test_rng_start("finish");
     for (size_t n = 1; n <= 40; n++) {
         for (size_t terms = 0; terms <= 3; terms++) {
-            check_finish(kernel, n, n, true, terms, &rng);
-            check_finish(kernel, n, 1 + test_below(&rng, 40), false, terms, &rng);
+            check_epilogue(kernel, n, n, true, terms, &rng);
+            check_epilogue(kernel, n, 1 + test_below(&rng, 40), false, terms, &rng);
         }
     }
 }
@@ -522,8 +522,9 @@ static void test_burst(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tile),   cmocka_unit_test(test_pack_a), cmocka_unit_test(test_pack_b),
-        cmocka_unit_test(test_mirror), cmocka_unit_test(test_finish), cmocka_unit_test(test_burst),
+        cmocka_unit_test(test_tile),     cmocka_unit_test(test_pack_a),
+        cmocka_unit_test(test_pack_b),   cmocka_unit_test(test_mirror),
+        cmocka_unit_test(test_epilogue), cmocka_unit_test(test_burst),
     };
     return test_with_every_kernel(tests);
 }

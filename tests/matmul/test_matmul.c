@@ -274,8 +274,8 @@ static void check_finish(const kind *k, const mu_matmul *with, const operand o[2
                          const test_matrix *c, bool may_multiply_out, test_rng *rng)
 {
     size_t m = c->rows, ldc = (size_t)c->row_stride;
-    mu_finish finish = {.may_multiply_out = may_multiply_out};
-    mu_symmul_finish(with, m, &o[0].view, &o[1].view, c->data, ldc, &finish);
+    mu_symmul_epilogue finish = {.may_multiply_out = may_multiply_out};
+    mu_symmul_fused(with, m, &o[0].view, &o[1].view, c->data, ldc, &finish);
     check_product(k, c, &o[0], &o[1], false, rng,
                   may_multiply_out ? "symmul, shifts out" : "symmul");
     check_symmetric(c);
@@ -289,11 +289,11 @@ static void check_finish(const kind *k, const mu_matmul *with, const operand o[2
             test_matrix_set(&plus, j, i, value);
         }
     }
-    finish = (mu_finish){.plus = plus.data,
-                         .plus_factor = 4,
-                         .plus_identity = -3,
-                         .may_multiply_out = may_multiply_out};
-    mu_symmul_finish(with, m, &o[0].view, &o[1].view, again.data, ldc, &finish);
+    finish = (mu_symmul_epilogue){.plus = plus.data,
+                                  .plus_factor = 4,
+                                  .plus_identity = -3,
+                                  .may_multiply_out = may_multiply_out};
+    mu_symmul_fused(with, m, &o[0].view, &o[1].view, again.data, ldc, &finish);
     double eps = test_kernel_eps(with->kernel);
     for (size_t i = 0; i < m; i++) {
         for (size_t j = 0; j < m; j++) {
@@ -308,19 +308,20 @@ static void check_finish(const kind *k, const mu_matmul *with, const operand o[2
             assert_true(test_matrix_get(&again, i, j) == test_matrix_get(&again, j, i));
         }
     }
-    finish = (mu_finish){.sum = total.data, .sum_factor = 2, .may_multiply_out = may_multiply_out};
-    mu_symmul_finish(with, m, &o[0].view, &o[1].view, again.data, ldc, &finish);
+    finish = (mu_symmul_epilogue){
+        .sum = total.data, .sum_factor = 2, .may_multiply_out = may_multiply_out};
+    mu_symmul_fused(with, m, &o[0].view, &o[1].view, again.data, ldc, &finish);
     for (size_t i = 0; i < m; i++) {
         for (size_t j = 0; j < m; j++) {
             assert_true(test_matrix_get(&again, i, j) == test_matrix_get(c, i, j));
         }
     }
-    finish = (mu_finish){.sum = total.data,
-                         .sum_factor = -0.5,
-                         .accumulate = true,
-                         .last = true,
-                         .may_multiply_out = may_multiply_out};
-    mu_symmul_finish(with, m, &o[0].view, &o[1].view, again.data, ldc, &finish);
+    finish = (mu_symmul_epilogue){.sum = total.data,
+                                  .sum_factor = -0.5,
+                                  .accumulate = true,
+                                  .last = true,
+                                  .may_multiply_out = may_multiply_out};
+    mu_symmul_fused(with, m, &o[0].view, &o[1].view, again.data, ldc, &finish);
     for (size_t i = 0; i < m; i++) {
         for (size_t j = 0; j < m; j++) {
             double expected = in_type(c, 1.5 * test_matrix_get(c, i, j));
@@ -562,7 +563,7 @@ static void test_plain(void **state)
     }
 }
 
-/* apply on one thread uses its scratch memory up where the strips are as wide as
+/* apply on one thread uses its scratch memory up where the column blocks are as wide as
  * they can be, and both operands of more blocks than gram packs. */
 static void test_scratch_is_used_up(void **state)
 {

@@ -688,7 +688,7 @@ static void case_misuse(void)
     check_refused(muonium_mpi_finish(dist), MUONIUM_INVALID, "muonium_mpi_begin");
     model_gradients(&m, rank, 0);
     CHECK_OK(muonium_mpi_begin(dist));
-    check_refused(muonium_mpi_begin(dist), MUONIUM_INVALID, "under way");
+    check_refused(muonium_mpi_begin(dist), MUONIUM_INVALID, "in progress");
     check_refused(muonium_mpi_ready(dist, 1000), MUONIUM_INVALID, "parameter is 1000");
     CHECK_OK(muonium_mpi_ready(dist, 2));
     check_refused(muonium_mpi_ready(dist, 2), MUONIUM_INVALID, "announced before");

@@ -4,6 +4,8 @@ import ctypes
 import os
 import pathlib
 import re
+import subprocess
+import sys
 
 import pytest
 
@@ -44,3 +46,10 @@ def test_every_field_is_an_option(struct):
     for field in fields:
         found = LIBRARY.muonium_option_find(field.encode())
         assert bool(found) == (field not in {"struct_size", "plan", *second}), field
+
+
+def test_lists_in_docs_and_types_are_those_of_the_library():
+    done = subprocess.run([sys.executable, str(ROOT / "tools/make-option-lists"), "--check"],
+                          env={**os.environ, "MUONIUM_LIBRARY": str(BUILD / "libmuonium.so")},
+                          capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

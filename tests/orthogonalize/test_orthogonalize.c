@@ -16,9 +16,6 @@
 /* The forms that evaluate quintics; test_direct.c tests the direct form. */
 static const muonium_form forms[] = {MUONIUM_FORM_QUINTIC, MUONIUM_FORM_STANDARD,
                                      MUONIUM_FORM_GRAM};
-static const char *const form_names[] = {"auto", "standard", "gram", "direct", "quintic"};
-static const char *const norm_names[] = {"frobenius", "schatten", "aol", "spectral", "none"};
-static const char *const type_names[] = {"f32", "f64", "bf16", "f16"};
 
 static muonium_plan_options options_for(const char *preset, int steps)
 {
@@ -128,7 +125,6 @@ static sample draw_sample(const spectrum *kind, muonium_dtype dtype, test_rng *r
 static double divisor_for(const sample *s, muonium_normalization normalization, double certified,
                           double unit)
 {
-    double exact;
     switch (normalization) {
     case MUONIUM_NORM_AOL:
     case MUONIUM_NORM_NONE:
@@ -137,11 +133,13 @@ static double divisor_for(const sample *s, muonium_normalization normalization, 
         assert_true(certified >= s->whole.sigma[0] * (1 - 4 * unit));
         assert_true(certified <= s->whole.sigma[0] * 1.03);
         return certified;
-    default:
-        exact = schatten_norm(&s->whole, normalization == MUONIUM_NORM_SCHATTEN ? 4 : 2);
-        assert_true(fabs(certified / exact - 1) <= 16 * unit);
-        return exact;
+    case MUONIUM_NORM_FROBENIUS:
+    case MUONIUM_NORM_SCHATTEN:
+        break;
     }
+    double exact = schatten_norm(&s->whole, normalization == MUONIUM_NORM_SCHATTEN ? 4 : 2);
+    assert_true(fabs(certified / exact - 1) <= 16 * unit);
+    return exact;
 }
 
 /* ||reference||_F over ||normalised X||_F, at most 1. */
@@ -173,10 +171,12 @@ static double error_of(sample *s, const muonium_plan_options *options, const dou
 
 static void report(const sample *s, const muonium_plan_options *options, double error, double limit)
 {
-    print_error("%s, %zu x %zu, %s, %s form, %s, %d steps of %s: error %.3g, allowed %.3g\n",
-                s->name, s->rows, s->cols, type_names[options->precision],
-                form_names[options->form], norm_names[options->normalization], options->steps,
-                options->coefficients ? options->coefficients : "the default", error, limit);
+    print_error(
+        "%s, %zu x %zu, %s, %s form, %s, %d steps of %s: error %.3g, allowed %.3g\n", s->name,
+        s->rows, s->cols, muonium_enum_name("muonium_dtype", (int)options->precision),
+        muonium_enum_name("muonium_form", (int)options->form),
+        muonium_enum_name("muonium_normalization", (int)options->normalization), options->steps,
+        options->coefficients ? options->coefficients : "the default", error, limit);
 }
 
 static double check_sample(sample *s, const muonium_plan_options *options)
@@ -462,7 +462,8 @@ static void singular_values_end_in_the_published_bands(void **state)
             double slack = 5e-4 + (c % 2 ? 0 : 1e-3); /* printed digits; rounding */
             if (d.sigma[0] > bands[i].high + slack || d.sigma[63] < bands[i].low - slack) {
                 print_error("%s, %s form: %.4f to %.4f\n", bands[i].preset,
-                            form_names[options.form], d.sigma[63], d.sigma[0]);
+                            muonium_enum_name("muonium_form", (int)options.form), d.sigma[63],
+                            d.sigma[0]);
                 fail();
             }
             decomposition_free(&d);

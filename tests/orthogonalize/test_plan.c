@@ -8,6 +8,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "orthogonalize/run.h"
 #include "spectra.h"
 
 static muonium_plan_options defaults(void)
@@ -106,17 +107,34 @@ static void bad_options_are_refused_by_name(void **state)
     REFUSE(struct_size, (size_t)0xa5a5a5a5, "muonium_plan_options_init");
 }
 
+/* Each value of the enums is an entry of the tables, and nothing else is. */
+static void tables_have_every_value(void **state)
+{
+    (void)state;
+    for (int id = 0; id < 16; id++) {
+        bool named = muonium_enum_name("muonium_normalization", id) != NULL;
+        muonium_plan_options options = defaults();
+        options.normalization = (muonium_normalization)id;
+        assert_int_equal(mu_normalization_of(options.normalization) != NULL, named);
+        assert_int_equal(mu_check_methods(&options) == MUONIUM_OK, named);
+        options = defaults();
+        options.form = (muonium_form)id;
+        named = muonium_enum_name("muonium_form", id) != NULL;
+        assert_int_equal(mu_check_methods(&options) == MUONIUM_OK, named);
+    }
+}
+
 static void aol_coefficients_need_their_normalization(void **state)
 {
     (void)state;
-    static const char *const names[] = {"frobenius", "schatten", "aol", "spectral", "none"};
-    for (int id = 0; id < 5; id++) {
+    const char *name;
+    for (int id = 0; (name = muonium_enum_name("muonium_normalization", id)) != NULL; id++) {
         muonium_plan_options options = defaults();
         options.coefficients = "aol";
         options.normalization = (muonium_normalization)id;
         if (id != MUONIUM_NORM_AOL) {
             refuse_options(&options, "\"aol\"");
-            refuse_options(&options, names[id]);
+            refuse_options(&options, name);
         } else {
             muonium_plan *plan = NULL;
             assert_ok(muonium_plan_create(small, &options, &plan));
@@ -662,6 +680,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(defaults_are_as_documented),
         cmocka_unit_test(bad_options_are_refused_by_name),
+        cmocka_unit_test(tables_have_every_value),
         cmocka_unit_test(aol_coefficients_need_their_normalization),
         cmocka_unit_test(bad_tables_are_refused),
         cmocka_unit_test(short_structs_get_the_defaults_for_the_rest),

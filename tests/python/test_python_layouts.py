@@ -251,7 +251,7 @@ def t_negative(rng, values):
 TORCH_LAYOUTS = {
     t_contiguous: (None, None), t_permuted: (None, None), t_sliced: (None, None),
     t_offset: (None, None), t_expanded: ("overlap", None),
-    t_unaligned: ("must lie at a multiple", None),  # a gradient: unless its strides fit
+    t_unaligned: ("must be aligned", None),  # a gradient: unless its strides fit
     t_freed: ("storage", "storage"), t_shrunk: ("storage", "storage"),
     t_negative: ("negative view", None),
 }
@@ -315,7 +315,7 @@ def test_tensors(rng, layout, kind):
                 optimizer.step()
                 assert refused is None
             except ValueError as error:
-                part = refused or "must lie at a multiple"
+                part = refused or "must be aligned"
                 assert refused or choice is t_unaligned
                 assert re.search(f"\\bw\\b.*{part}", str(error))
                 assert torch.equal(p, before)

@@ -232,6 +232,21 @@ def test_freed_storages_are_refused(elements, tmp_path):
         optimizer.step({"w": np.ones((64, 64), "f4")})
 
 
+def test_storages_resized_twice_are_refused():
+    """The second time they may be given the memory that they had at first."""
+    for size in range(1000, 1200):
+        for which in ("parameter", "gradient"):
+            p = torch.nn.Parameter(torch.ones(size))
+            optimizer = Muon([("w", p)])
+            p.grad = torch.ones(size)
+            optimizer.step()
+            t = p.data if which == "parameter" else p.grad
+            resize(t, size // 2)
+            resize(t, size - 16)  # not quite what it had
+            with pytest.raises(ValueError, match="w'.* beyond its storage"):
+                optimizer.step()
+
+
 def test_freed_state_is_refused():
     p = torch.nn.Parameter(torch.zeros(8, 8))
     optimizer = Muon([("w", p)])

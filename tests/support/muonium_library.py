@@ -19,69 +19,19 @@ BUILD = pathlib.Path(os.environ.get("MUONIUM_BUILD_DIR", ROOT / "build"))
 os.environ["MUONIUM_LIBRARY"] = str(BUILD / "libmuonium.so")
 sys.path.insert(0, str(ROOT / "python"))
 
-from muonium._library import (MAX_DIMS, QK, Certificate, Counters, Tensor,  # noqa: E402
+from muonium._library import (DTYPES, MAX_DIMS, OPTIONS, OUTCOMES, QK, Certificate,  # noqa: E402
+                              Counters, Options, PlanOptions, Tensor, names_of,
                               ParameterReport as Report)
 
 STATUS = ("OK", "INVALID", "NO_MEMORY", "NON_FINITE", "NOT_CONVERGED", "IO", "FORMAT")
 
-# The values of the enums of muonium.h, by the names of the reference.
-ENUMS = {
-    "momentum_form": ("lerp", "sum", "ema_corrected"),
-    "nesterov_form": ("auto", "lerp", "sum"),
-    "scale": ("original", "match_rms_adamw", "rms_to_rms", "none"),
-    "decay": ("decoupled", "cautious", "independent"),
-    "normalization": ("frobenius", "schatten", "aol", "spectral", "none"),
-    "eps_mode": ("none", "clamp", "add", "optax"),
-    "precision": ("f32", "f64", "bf16", "f16"),
-    "rounding": ("stored", "torch", "keller", "motif", "fp16"),
-    "state_dtype": ("f32", "f64", "bf16", "f16"),
-    "form": ("auto", "standard", "gram", "direct", "quintic"),
-    "nonfinite": ("error", "skip", "propagate"),
-    "adam": ("adamw", "nadamw", "by_nesterov"),
-    "nadamw_form": ("lookahead", "timm", "optax"),
-    "route": ("auto", "muon", "adam"),
-    "layout_3d": ("auto", "flatten", "spatial", "experts", "fan"),
-    "routing": ("muonium", "timm", "torch", "wrapper", "keller", "moonlight", "motif"),
-}
-DTYPES = ENUMS["precision"]
-LAYOUTS = ENUMS["layout_3d"]
-OUTCOMES = ("orthogonalized", "zero", "skipped", "propagated")
+# The values of the enums of muonium.h, by the names of the options.
+ENUMS = {name: names_of(option.enum) for name, option in OPTIONS.items() if option.enum}
+LAYOUTS = names_of("muonium_layout")
 
 Table = c_double * 3
 LogFunction = ctypes.CFUNCTYPE(None, c_void_p, c_char_p)
 LossFunction = ctypes.CFUNCTYPE(c_double, c_void_p)
-
-
-class PlanOptions(ctypes.Structure):
-    _fields_ = [
-        ("struct_size", c_size_t), ("steps", c_int), ("table", ctypes.POINTER(Table)),
-        ("table_rows", c_size_t), ("coefficients", c_char_p), ("lower", c_double),
-        ("safety", c_double), ("cushion", c_double),
-        ("normalization", c_int), ("eps_mode", c_int), ("eps", c_double),
-        ("safety_factor", c_double), ("precision", c_int), ("form", c_int),
-        ("direct_set", c_char_p), ("nonfinite", c_int), ("exact_certificate", c_bool),
-        ("rounding", c_int), ("generated_rows", c_int),
-    ]
-
-
-class Options(ctypes.Structure):
-    _fields_ = [
-        ("struct_size", c_size_t), ("plan", PlanOptions), ("lr", c_double),
-        ("weight_decay", c_double),
-        ("momentum", c_double), ("momentum_form", c_int), ("nesterov", c_bool),
-        ("nesterov_form", c_int), ("scale", c_int), ("scale_factor", c_double),
-        ("decay", c_int), ("spatial_normalize", c_bool), ("maximize", c_bool), ("normuon", c_bool),
-        ("normuon_beta2", c_double), ("normuon_eps", c_double), ("adam", c_int),
-        ("nadamw_form", c_int), ("adam_lr", c_double), ("adam_lr_scale", c_double), ("adam_beta1", c_double), ("adam_beta2", c_double),
-        ("adam_eps", c_double), ("adam_eps_root", c_double), ("adam_weight_decay", c_double),
-        ("route", c_int), ("routing", c_int),
-        ("patterns", ctypes.POINTER(c_char_p)), ("pattern_count", c_size_t),
-        ("only_patterns", c_bool), ("split_fused", c_bool),
-        ("min_dim", c_size_t), ("max_aspect", c_double), ("only_2d", c_bool), ("kernels_in_out", c_bool),
-        ("layout_3d", c_int), ("state_dtype", c_int), ("master", c_bool),
-        ("stochastic_rounding", c_bool), ("seed", c_uint64), ("scratch_bytes", c_size_t),
-        ("log", LogFunction), ("log_context", c_void_p),
-    ]
 
 
 class MuoniumError(Exception):
@@ -188,7 +138,7 @@ def make_options(recipe=None, **fields):
             options.spatial_normalize = value
         elif name == "log":
             kept.append(LogFunction(lambda _, line: value(line.decode())))
-            options.log = kept[-1]
+            options.log = ctypes.cast(kept[-1], c_void_p)
         elif name in ("adam_lr", "adam_eps", "adam_weight_decay") and value is None:
             setattr(options, name, -1.0)
         else:

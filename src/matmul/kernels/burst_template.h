@@ -2,8 +2,7 @@
  * burst_template.h: multiply and add in registers alone: the peak of a kernel's instructions. Its
  * parameters are those of kernel_template.h. No include guard, on purpose.
  */
-/* As many independent sums as hide the latency of a fused multiply-add on every
- * CPU we know, and as fit into registers. */
+/* Enough independent sums to hide the latency of a multiply-add, few enough for the registers. */
 static double NAME(burst)(size_t rounds)
 {
     enum { CHAINS = 12 };

@@ -1,7 +1,7 @@
 /*
- * half_tile.h: a tile of one vector, half as long as those of the kernel that takes it for its
- * last columns as HALF_TILE. Of VEC, VL and NAME, which it undefines, and the parameters that it
- * has in common with that kernel. No include guard, on purpose.
+ * half_tile.h: a tile of one vector that is half as long as those of the kernel, which uses it for
+ * its last columns as HALF_TILE. Parameters: VEC, VL and NAME, which it undefines, and those that
+ * it shares with that kernel. No include guard, on purpose.
  */
 #define NV 1
 #include "matmul/kernels/tile_template.h"

@@ -1,6 +1,6 @@
 /*
- * kernel_avx2.c: the kernels for x86-64 with AVX2, FMA and F16C. Of 16 registers 12 hold
- * sums, two a row of B; the broadcasts of A come from memory.
+ * kernel_avx2.c: the micro-kernels for x86-64 with AVX2, FMA and F16C. 12 of 16 registers hold
+ * sums, two hold a row of the B-panel; elements of A are broadcast from memory.
  */
 #if defined(__x86_64__)
 
@@ -19,7 +19,7 @@
 #define VL 8
 #define MR 6
 #define NV 2
-#define UNROLL MU_STEPS
+#define UNROLL MU_K_UNROLL
 #define NAME(f) f##_f32
 #include "matmul/kernels/kernel_template.h"
 MU_KERNEL(avx2_f32_6x16, avx2_f32)
@@ -33,7 +33,7 @@ MU_KERNEL(avx2_f32_6x16, avx2_f32)
 #define VL 4
 #define MR 6
 #define NV 2
-#define UNROLL MU_STEPS
+#define UNROLL MU_K_UNROLL
 #define NAME(f) f##_f64
 #include "matmul/kernels/kernel_template.h"
 MU_KERNEL(avx2_f64_6x8, avx2_f64)

@@ -1,10 +1,8 @@
 /*
- * kernel_avx512.c: the kernels for x86-64 with AVX-512 F, DQ, BW and VL. Of 32 registers only
- * 16 hold sums: 8 rows of two vectors. With 24, 8 of three or 12 of two, a tile takes 36 to 300
- * cycles more on Zen 4, where no more than some 20 such stores may wait for what they store, and
- * these wait for all that is still to be multiplied; 64 x 64 are 6 % slower, 512 x 512 2 %, and
- * from 1024 on it is the same (docs/performance.md). A step takes 16 cycles or more, so one branch
- * for each costs nothing.
+ * kernel_avx512.c: the micro-kernels for x86-64 with AVX-512 F, DQ, BW and VL. Only 16 of 32
+ * registers hold sums: 8 rows of two vectors. With 24 sums the stores at the end of a tile stall on
+ * Zen 4, where about 20 stores may wait for their data, and small products are slower
+ * (docs/performance.md). One k takes 16 cycles or more, so the loop is not unrolled.
  */
 #if defined(__x86_64__)
 

@@ -1,7 +1,8 @@
 /*
- * kernel_avx512_bf16.c: the kernel that multiplies bf16 by the instructions of AVX512-BF16, two
- * steps at a time: the f32 kernel of kernel_avx512.c, whose sums it forms. The peak is
- * twice that of f32 on some CPUs, half of it on others. Operands are always packed.
+ * kernel_avx512_bf16.c: the micro-kernel that multiplies bf16 with the instructions of AVX512-BF16,
+ * two k at a time. It is the f32 kernel of kernel_avx512.c with another multiply-add, and forms the
+ * same sums. Its peak is twice that of f32 on some CPUs, half of it on others. Operands are always
+ * packed.
  */
 #include "base/base.h"
 

@@ -13,7 +13,7 @@
 #define VL 4
 #define MR 4
 #define NV 2
-#define UNROLL MU_STEPS
+#define UNROLL MU_K_UNROLL
 #define NAME(f) f##_f32
 #include "matmul/kernels/kernel_template.h"
 MU_KERNEL(portable_f32_4x8, portable_f32)
@@ -27,7 +27,7 @@ MU_KERNEL(portable_f32_4x8, portable_f32)
 #define VL 2
 #define MR 4
 #define NV 2
-#define UNROLL MU_STEPS
+#define UNROLL MU_K_UNROLL
 #define NAME(f) f##_f64
 #include "matmul/kernels/kernel_template.h"
 MU_KERNEL(portable_f64_4x4, portable_f64)

@@ -1,5 +1,5 @@
 /*
- * kernel_template.h: the body of a kernel, included once per instruction set and
+ * kernel_template.h: a micro-kernel: tile and packing, included once per instruction set and
  * real type by the files beside it. No include guard, on purpose. Parameters:
  *
  *   T             float or double
@@ -10,13 +10,12 @@
  *                 fma(a, b, c) = a*b + c, transpose(VL vectors),
  *                 choose(n, a, b), which is n lanes of a and then those of b,
  *                 widen(dtype, source) and, for f32, narrow(vector, half dtype, target)
- *   VL            elements of T per vector
+ *   VL            lanes per vector
  *   PAIRS         1 if tiles multiply pairs of bf16, which take the place of elements of T, f32, in
- *                 panels; the vocabulary then has fma_pairs and what pack_pairs.h names
- *   BY_HAND       1 if the vocabulary has eights, the loop of a tile (see tile_avx2.h), too;
- *                 UNROLL is then 8
+ *                 micropanels; there are then fma_pairs and the operations of pack_pairs.h
+ *   BY_HAND       1 if VEC(eights) is the loop of the tile (see tile_avx2.h); UNROLL is then 8
  *   MR, NV        rows of a tile, and vectors in each, 2: NR = NV*VL columns
- *   UNROLL        steps of a tile between branches: as many as the compiler bears, 1 or more
+ *   UNROLL        the loop over k is unrolled so often; 1: not
  *   HALF_TILE     if defined, a tile of MR rows by up to VL/2 columns, from tile_template.h with
  *                 vectors half as long
  *   NAME(f)       f with the suffix of this instantiation
@@ -31,8 +30,9 @@
 
 #include "matmul/kernels/tile_template.h"
 
-_Static_assert(MU_BLOCK % MR == 0 && MU_BLOCK % NR == 0, "tiles must end with their block");
-_Static_assert(MR <= NR, "a staging buffer for NR lanes serves MR lanes");
+_Static_assert(MU_BLOCK % MR == 0 && MU_BLOCK % NR == 0,
+               "tiles must not cross the edge of a block");
+_Static_assert(MR <= NR, "a staging buffer for NR lines serves MR lines");
 
 #ifdef HALF_TILE
 enum { NAME(grain) = VL / 2 };

@@ -1,6 +1,6 @@
 /*
- * simd_avx512_bf16.h: what AVX512-BF16 adds to the vocabulary of simd_avx512.h: products of
- * pairs, and packing them (pack_pairs.h). The first step of a pair is its upper half, because
+ * simd_avx512_bf16.h: what AVX512-BF16 adds to simd_avx512.h: products of pairs, and packing
+ * them (pack_pairs.h). The first k of a pair is its upper half, because
  * the instruction adds the product of that one first. Subnormal numbers count as zero.
  *
  * Tests on CPUs without it define MU_EMULATE_AVX512 and supply the functions themselves.
@@ -39,8 +39,8 @@ static inline void vf_store_high(float *to, vf_t v)
 
 static inline vf_t vf_pairs_along(vf_t v, vf_t w)
 {
-    __m512i steps = (__m512i)_mm512_cvtne2ps_pbh(w, v);
-    return _mm512_castsi512_ps(_mm512_rol_epi32(steps, 16));
+    __m512i pairs = (__m512i)_mm512_cvtne2ps_pbh(w, v);
+    return _mm512_castsi512_ps(_mm512_rol_epi32(pairs, 16));
 }
 
 static inline vf_t vf_pairs_across(vf_t v, vf_t w)
@@ -48,8 +48,8 @@ static inline vf_t vf_pairs_across(vf_t v, vf_t w)
     /* Element 2i is lane i of w, 2i + 1 is lane i of v. */
     __m512i low = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23,
                                    7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
-    __m512i steps = (__m512i)_mm512_cvtne2ps_pbh(v, w);
-    return _mm512_castsi512_ps(_mm512_permutexvar_epi16(low, steps));
+    __m512i pairs = (__m512i)_mm512_cvtne2ps_pbh(v, w);
+    return _mm512_castsi512_ps(_mm512_permutexvar_epi16(low, pairs));
 }
 
 #endif

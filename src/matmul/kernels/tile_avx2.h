@@ -1,12 +1,11 @@
 /*
- * tile_avx2.h: the loop of a 6 x 16 (f32) or 6 x 8 (f64) tile, by hand. 12 of 16 registers hold
- * sums, two a step of B, one an element of A: none is left for a compiler to be clever with, and
- * gcc 12 moves sums about or spills them as soon as steps are unrolled. On a core that two
- * threads share, every instruction more is felt. This loop is nearly all of the time of all
- * products; nothing else is written so.
+ * tile_avx2.h: the loop of a 6 x 16 (f32) or 6 x 8 (f64) tile in assembly. 12 of 16 registers hold
+ * sums, two a row of the B-panel, one an element of A. As soon as the loop is unrolled, gcc 12
+ * moves or spills sums, and on a core that two threads share every additional instruction costs
+ * time. This loop takes nearly all of the time of the products; nothing else is assembly.
  *
- * Eight steps lie between branches: a loop of 256 branches ends with a misprediction, one of 32
- * does not, which is 1 % of a tile.
+ * The loop is unrolled by 8. A loop of 256 iterations ends with a misprediction, one of 32 does
+ * not, which is 1 % of a tile.
  */
 #ifndef MU_TILE_AVX2_H
 #define MU_TILE_AVX2_H
@@ -15,7 +14,7 @@
 
 /* clang-format off: assembly is read line by line */
 
-/* Row i of a step: its element of A times both vectors of B. `type` is "s" or "d". */
+/* Row i for one k: its element of A times both vectors of B. `type` is "s" or "d". */
 #define MU_TILE_ROW(type, i, element)                                                              \
     "vbroadcasts" type " " element ", %%ymm2\n\t"                                                  \
     "vfmadd231p" type " %%ymm0, %%ymm2, %[s" #i "0]\n\t"                                           \
@@ -25,8 +24,8 @@
     "vmovups 64*" #u "(%[b]), %%ymm0\n\t"                                                          \
     "vmovups 64*" #u "+32(%[b]), %%ymm1\n\t"
 
-/* Step u of A where it lies: a row's steps are adjacent, rows r bytes apart. */
-#define MU_TILE_PLAIN(type, size, u)                                                               \
+/* k = u of an unpacked A: unit stride along k, rows r bytes apart. */
+#define MU_TILE_UNPACKED(type, size, u)                                                            \
     MU_TILE_ROW_OF_B(u)                                                                            \
     MU_TILE_ROW(type, 0, size "*" #u "(%[a])")                                                     \
     MU_TILE_ROW(type, 1, size "*" #u "(%[a],%[r])")                                                \
@@ -35,7 +34,7 @@
     MU_TILE_ROW(type, 4, size "*" #u "(%[a],%[r],4)")                                              \
     MU_TILE_ROW(type, 5, size "*" #u "(%[a],%[r5])")
 
-/* And of A packed. */
+/* k = u of a packed A. */
 #define MU_TILE_PACKED(type, size, u)                                                              \
     MU_TILE_ROW_OF_B(u)                                                                            \
     MU_TILE_ROW(type, 0, size "*(6*" #u ")(%[a])")                                                 \
@@ -51,18 +50,18 @@
 
 #define MU_TILE_SUM(i) [s##i##0] "=&x"(sum[i][0]), [s##i##1] "=&x"(sum[i][1])
 
-/* n times eight steps; a step of A takes `width` elements. */
-#define MU_TILE_LOOP(step, type, size, width)                                                      \
+/* n times eight k; A advances by `width` elements for each. */
+#define MU_TILE_LOOP(one_k, type, size, width)                                                     \
     __asm__ volatile(                                                                              \
         MU_TILE_ZERO(0) MU_TILE_ZERO(1) MU_TILE_ZERO(2) MU_TILE_ZERO(3) MU_TILE_ZERO(4)            \
             MU_TILE_ZERO(5) ".p2align 5\n"                                                         \
-                            "1:\n\t" step(type, size, 0) step(type, size, 1) step(type, size, 2)   \
-                                step(type, size, 3) step(type, size, 4) step(type, size, 5)        \
-                                    step(type, size, 6) step(type, size, 7) "add $8*" size         \
-                                                                            "*" width ", %[a]\n\t" \
-                                                                            "add $8*64, %[b]\n\t"  \
-                                                                            "dec %[n]\n\t"         \
-                                                                            "jnz 1b"               \
+                            "1:\n\t" one_k(type, size, 0) one_k(type, size, 1)                     \
+                                one_k(type, size, 2) one_k(type, size, 3) one_k(type, size, 4)     \
+                                    one_k(type, size, 5) one_k(type, size, 6)                      \
+                                        one_k(type, size, 7) "add $8*" size "*" width ", %[a]\n\t" \
+                                                             "add $8*64, %[b]\n\t"                 \
+                                                             "dec %[n]\n\t"                        \
+                                                             "jnz 1b"                              \
         : MU_TILE_SUM(0), MU_TILE_SUM(1), MU_TILE_SUM(2), MU_TILE_SUM(3), MU_TILE_SUM(4),          \
           MU_TILE_SUM(5), [a] "+r"(from_a), [b] "+r"(from_b), [n] "+r"(n)                          \
         : [r] "r"(r), [r3] "r"(3 * r), [r5] "r"(5 * r)                                             \
@@ -74,16 +73,16 @@
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Woverlength-strings"
 
-/* sum = n >= 1 times eight steps of a times b, which move on. `plain` is a constant: steps of a
- * are adjacent and its rows a_row apart, or else it is packed; b is. */
+/* sum = the products of 8 n terms, n >= 1; a and b advance. `unpacked`, a constant: a has unit
+ * stride along k and rows a_row apart; else it is packed. b is packed. */
 #define MU_TILE_EIGHTS(name, T, V, type, size)                                                     \
     static inline __attribute__((always_inline)) void name(                                        \
-        const bool plain, size_t n, const T **a, ptrdiff_t a_row, const T **b, V sum[6][2])        \
+        const bool unpacked, size_t n, const T **a, ptrdiff_t a_row, const T **b, V sum[6][2])     \
     {                                                                                              \
         const T *from_a = *a, *from_b = *b;                                                        \
         ptrdiff_t r = a_row * (ptrdiff_t)sizeof(T);                                                \
-        if (plain) {                                                                               \
-            MU_TILE_LOOP(MU_TILE_PLAIN, type, size, "1");                                          \
+        if (unpacked) {                                                                            \
+            MU_TILE_LOOP(MU_TILE_UNPACKED, type, size, "1");                                       \
         } else {                                                                                   \
             MU_TILE_LOOP(MU_TILE_PACKED, type, size, "6");                                         \
         }                                                                                          \

@@ -22,8 +22,8 @@
 
 #include "vector/kernels/convert_template.h"
 
-/* To f32 such that rounding on to a half type gives what rounding the value once
- * would: an inexact result gets an odd last bit, which no tie can have. */
+/* Round to f32 such that rounding the result to a half type is as if the value were rounded once:
+ * an inexact result gets an odd last bit, which no tie can have. */
 static float NAME(to_odd)(T value)
 {
     float rounded = (float)value;
@@ -85,7 +85,7 @@ static void NAME(store_row)(const T *restrict from, size_t n, void *to, muonium_
     }
 }
 
-#define STAGE 64 /* columns per visit when memory runs down the columns */
+#define STAGE 64 /* elements of a column at a time when memory runs down the columns */
 
 static char *NAME(at)(const mu_block *block, size_t i, size_t j)
 {
@@ -103,29 +103,28 @@ static void NAME(load)(const mu_block *from, void *to, size_t ld)
         }
         return;
     }
-    size_t turned = from->row_stride == 1 ? from->cols / VL * VL : 0;
-    size_t whole = turned > 0 ? from->rows / VL * VL : 0;
-    for (size_t j = 0; j < turned; j += VL) {
+    size_t transposed = from->row_stride == 1 ? from->cols / VL * VL : 0;
+    size_t whole = transposed > 0 ? from->rows / VL * VL : 0;
+    for (size_t j = 0; j < transposed; j += VL) {
         for (size_t i = 0; i < whole; i += VL) {
-            V square[VL];
+            V block[VL];
             MU_UNROLLED
             for (size_t l = 0; l < VL; l++) {
                 const void *down = NAME(at)(from, i, j + l);
-                square[l] =
-                    from->dtype == T_DTYPE ? VEC(load)(down) : VEC(widen)(from->dtype, down);
+                block[l] = from->dtype == T_DTYPE ? VEC(load)(down) : VEC(widen)(from->dtype, down);
             }
-            VEC(transpose)(square);
+            VEC(transpose)(block);
             MU_UNROLLED
             for (size_t l = 0; l < VL; l++) {
-                VEC(store)(target + (i + l) * ld + j, square[l]);
+                VEC(store)(target + (i + l) * ld + j, block[l]);
             }
         }
     }
     T column[STAGE];
     for (size_t i0 = 0; i0 < from->rows; i0 += STAGE) {
         size_t rows = from->rows - i0 < STAGE ? from->rows - i0 : STAGE;
-        /* What whole squares have brought is left out. */
-        size_t first = i0 + rows <= whole ? turned : 0;
+        /* Whole blocks are done. */
+        size_t first = i0 + rows <= whole ? transposed : 0;
         for (size_t j = first; j < from->cols; j++) {
             NAME(load_row)(NAME(at)(from, i0, j), from->dtype, from->row_stride, rows, column);
             for (size_t i = 0; i < rows; i++) {
@@ -159,10 +158,10 @@ static void NAME(store)(const void *from, size_t ld, const mu_block *to)
 
 /* ---- epilogue and mirror ---- */
 
-/* Rows of a product with `terms`, a constant, and without or with a sum. Vectors and what is
- * left of them round alike: by multiplications and additions. */
+/* The epilogue with a constant number of terms. Vectors and the elements after the last vector
+ * round alike: by multiplications and additions. */
 static inline
-    __attribute__((always_inline)) void NAME(epilogue_with)(const size_t terms, T *square,
+    __attribute__((always_inline)) void NAME(epilogue_with)(const size_t terms, T *block,
                                                             ptrdiff_t ldc, size_t rows, size_t cols,
                                                             bool lower, const mu_epilogue *f)
 {
@@ -174,7 +173,7 @@ static inline
     }
     bool shifts = lower && f->shift != 0, changes = terms > 0 || f->scale != 1;
     for (size_t i = 0; i < rows; i++) {
-        T *restrict c = square + (ptrdiff_t)i * ldc;
+        T *restrict c = block + (ptrdiff_t)i * ldc;
         T *restrict sum = f->sum ? (T *)f->sum + (ptrdiff_t)i * f->sum_ld : NULL;
         const T *term[3] = {NULL, NULL, NULL};
         for (size_t t = 0; t < terms; t++) {
@@ -216,40 +215,40 @@ static inline
     }
 }
 
-static void NAME(epilogue)(void *square, ptrdiff_t ldc, size_t rows, size_t cols, bool lower,
+static void NAME(epilogue)(void *block, ptrdiff_t ldc, size_t rows, size_t cols, bool lower,
                            const mu_epilogue *f)
 {
     switch (f->term_count) {
     case 0:
-        NAME(epilogue_with)(0, square, ldc, rows, cols, lower, f);
+        NAME(epilogue_with)(0, block, ldc, rows, cols, lower, f);
         break;
     case 1:
-        NAME(epilogue_with)(1, square, ldc, rows, cols, lower, f);
+        NAME(epilogue_with)(1, block, ldc, rows, cols, lower, f);
         break;
     case 2:
-        NAME(epilogue_with)(2, square, ldc, rows, cols, lower, f);
+        NAME(epilogue_with)(2, block, ldc, rows, cols, lower, f);
         break;
     default:
-        NAME(epilogue_with)(3, square, ldc, rows, cols, lower, f);
+        NAME(epilogue_with)(3, block, ldc, rows, cols, lower, f);
         break;
     }
 }
 
-/* The square of VL lanes and rows at `down` transposed to `across`; if that is where it lies,
- * on the diagonal, what is below stays as it is. */
+/* Transpose the block of VL x VL at `down` to `across`. If the two are the same, the block is on
+ * the diagonal, and what is below the diagonal stays. */
 static inline
-    __attribute__((always_inline)) void NAME(mirror_square)(const T *down, T *across, ptrdiff_t ldc)
+    __attribute__((always_inline)) void NAME(mirror_block)(const T *down, T *across, ptrdiff_t ldc)
 {
-    V square[VL], before[VL];
+    V block[VL], before[VL];
     bool diagonal = down == across;
     MU_UNROLLED
     for (size_t l = 0; l < VL; l++, down += ldc) {
-        before[l] = square[l] = VEC(load)(down);
+        before[l] = block[l] = VEC(load)(down);
     }
-    VEC(transpose)(square);
+    VEC(transpose)(block);
     MU_UNROLLED
     for (size_t l = 0; l < VL; l++, across += ldc) {
-        VEC(store)(across, diagonal ? VEC(choose)(l + 1, before[l], square[l]) : square[l]);
+        VEC(store)(across, diagonal ? VEC(choose)(l + 1, before[l], block[l]) : block[l]);
     }
 }
 
@@ -259,8 +258,8 @@ static void NAME(mirror)(void *matrix, ptrdiff_t ldc, size_t i0, size_t i1, size
     for (size_t i = i0; i < i1; i += VL) {
         for (size_t j = j0; j < j1 && j < i + VL; j += VL) {
             if (i + VL <= i1 && j + VL <= j1 && (j + VL <= i || j == i)) {
-                NAME(mirror_square)(c + (ptrdiff_t)i * ldc + (ptrdiff_t)j,
-                                    c + (ptrdiff_t)j * ldc + (ptrdiff_t)i, ldc);
+                NAME(mirror_block)(c + (ptrdiff_t)i * ldc + (ptrdiff_t)j,
+                                   c + (ptrdiff_t)j * ldc + (ptrdiff_t)i, ldc);
                 continue;
             }
             for (size_t row = i; row < i + VL && row < i1; row++) {

@@ -1,5 +1,5 @@
 /*
- * simd_avx2.h: the vocabulary of kernel_template.h for AVX2, FMA and F16C.
+ * simd_avx2.h: the SIMD operations of rows_template.h for AVX2, FMA and F16C.
  */
 #ifndef MU_SIMD_AVX2_H
 #define MU_SIMD_AVX2_H

@@ -1,5 +1,5 @@
 /*
- * simd_avx512.h: the vocabulary of kernel_template.h for AVX-512 F, DQ, BW, VL.
+ * simd_avx512.h: the SIMD operations of rows_template.h for AVX-512 F, DQ, BW, VL.
  *
  * Tests on CPUs without AVX-512 compile the kernel against an emulation of these
  * intrinsics; they then define MU_EMULATE_AVX512 and provide the include.
@@ -188,7 +188,7 @@ static inline vd_t vd_widen(muonium_dtype dtype, const void *from)
     return _mm512_cvtps_pd(_mm256_cvtph_ps(half));
 }
 
-/* ---- half as long, for tile_template.h alone ---- */
+/* ---- vectors half as long, for the half tile of the micro-kernels ---- */
 
 typedef __m256 hf_t;
 typedef __m256d hd_t;

@@ -1,5 +1,5 @@
 /*
- * simd_portable.h: the vocabulary of kernel_template.h in the compilers' generic
+ * simd_portable.h: the SIMD operations of rows_template.h in the compilers' generic
  * 16-byte vectors, which every 64-bit target has.
  */
 #ifndef MU_SIMD_PORTABLE_H
