@@ -47,8 +47,9 @@ struct command {
     const char *description; /* paragraphs, separated by an empty line */
     const char *example;     /* lines as typed in a shell */
     const option *options;   /* without --help, which every command has */
-    size_t option_count;
-    const char *operands; /* as in the usage line: "IN.npy OUT.npy"; NULL for none */
+    size_t option_count;     /* or room for as many: see options_count */
+    void (*prepare)(void);   /* completes the table of options; NULL: it is complete */
+    const char *operands;    /* as in the usage line: "IN.npy OUT.npy"; NULL for none */
     size_t least_operands, most_operands;
     const char *(*operand_choice)(int index); /* names that an operand may be, NULL past the
                                                  last; NULL: operands are files */
@@ -71,6 +72,9 @@ extern const command command_completion;
 extern const command command_manual;
 
 /* ---- commands.c ---- */
+
+/* Complete the tables of all commands, before anything else. */
+void commands_prepare(void);
 
 extern const command *const commands[]; /* all of them, NULL after the last */
 

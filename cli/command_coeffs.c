@@ -8,18 +8,14 @@
 #include "coeffs_plot.h"
 #include "command.h"
 #include "file.h"
-#include "iteration_options.h"
 #include "json.h"
+#include "optimizer_options.h"
 #include "units.h"
 #include "polynomial.h"
 
 enum { STEPS, LOWER, SAFETY, CUSHION, CUBIC, PRESET, LIST, PLOT, JSON };
 
-static const option options[] = {
-    [STEPS] = OPTION_STEPS,
-    [LOWER] = OPTION_LOWER,
-    [SAFETY] = OPTION_SAFETY,
-    [CUSHION] = OPTION_CUSHION,
+static option options[] = {
     [CUBIC] = {.name = "cubic",
                .type = OPTION_FLAG,
                .help = "generate optimal cubics instead of quintics: c is 0 and there "
@@ -36,6 +32,14 @@ static const option options[] = {
               .help = "also plot the polynomials to this file"},
     [JSON] = {.name = "json", .type = OPTION_FLAG, .help = "print JSON instead of a table"},
 };
+
+static void prepare(void)
+{
+    options[STEPS] = setting_named("steps");
+    options[LOWER] = setting_named("lower");
+    options[SAFETY] = setting_named("safety");
+    options[CUSHION] = setting_named("cushion");
+}
 
 /* A table and all there is to say about it. */
 typedef struct result {
@@ -272,5 +276,6 @@ const command command_coeffs = {
                "muonium coeffs --preset original --json",
     .options = options,
     .option_count = sizeof options / sizeof options[0],
+    .prepare = prepare,
     .run = run,
 };

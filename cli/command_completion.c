@@ -28,9 +28,8 @@ static completed_by operands_completed_by(const command *self)
 /* Visit the options of a command, --help last: the table itself leaves it out. */
 static const option *option_at(const command *self, size_t index)
 {
-    return index < self->option_count    ? &self->options[index]
-           : index == self->option_count ? &option_help
-                                         : NULL;
+    size_t count = options_count(self->options, self->option_count);
+    return index < count ? &self->options[index] : index == count ? &option_help : NULL;
 }
 
 /* Text within single quotes of a shell, with a backslash before each of `special`. */

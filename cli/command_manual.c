@@ -212,7 +212,7 @@ static void put_page(FILE *out, const command *self)
     fputs(".SH DESCRIPTION\n", out);
     put_prose(out, self->description);
     fputs(".SH OPTIONS\n", out);
-    for (size_t i = 0; i < self->option_count; i++) {
+    for (size_t i = 0; i < options_count(self->options, self->option_count); i++) {
         put_option(out, &self->options[i]);
     }
     put_option(out, &option_help);

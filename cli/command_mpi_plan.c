@@ -18,21 +18,11 @@
 #include "tensors.h"
 #include "units.h"
 
-enum {
-    MODEL = OPTIMIZER_OPTION_COUNT,
-    RANKS,
-    LINK,
-    FLOPS,
-    MEMORY,
-    DTYPE,
-    NO_SPLIT,
-    JSON,
-};
+enum { MODEL, RANKS, LINK, FLOPS, MEMORY, DTYPE, NO_SPLIT, JSON, OWN };
 
 static const char *const dtype_names[] = {"f32", "bf16", NULL};
 
-static const option options[] = {
-    OPTIMIZER_OPTION_TABLE,
+static option options[OWN + SETTINGS_MOST] = {
     [MODEL] = {.name = "model",
                .type = OPTION_CHOICE,
                .placeholder = "NAME",
@@ -71,6 +61,11 @@ static const option options[] = {
                   .help = "never split a matrix by columns"},
     [JSON] = {.name = "json", .type = OPTION_FLAG, .help = "print JSON"},
 };
+
+static void prepare(void)
+{
+    settings_append(options + OWN);
+}
 
 /* What a step takes with a number of ranks, in seconds. */
 typedef struct forecast {
@@ -253,8 +248,8 @@ static int run(const command *self, const arguments *given)
         return message_usage(self->name, "--%s has no effect with a model file: leave one out",
                              value[MODEL].given ? "model" : "dtype");
     }
-    muonium_status status = optimizer_options(value, &chosen);
-    if (status == MUONIUM_OK && !(chosen.lr >= 0) && !value[OPTIMIZER_LR].given) {
+    muonium_status status = optimizer_options(options, value, &chosen);
+    if (status == MUONIUM_OK && !(chosen.lr >= 0) && !setting_value(options, value, "lr")->given) {
         chosen.lr = 0; /* plans do not depend on it, so there is no need to ask */
     }
     if (status == MUONIUM_OK) {
@@ -290,5 +285,6 @@ const command command_mpi_plan = {
     .most_operands = 1,
     .options = options,
     .option_count = sizeof options / sizeof options[0],
+    .prepare = prepare,
     .run = run,
 };

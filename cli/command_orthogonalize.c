@@ -9,106 +9,48 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "choices.h"
 #include "command.h"
 #include "file.h"
-#include "iteration_options.h"
 #include "npy.h"
+#include "optimizer_options.h"
 #include "orthogonalize_report.h"
 #include "orthogonalize_tensors.h"
 #include "tensors.h"
 
-enum {
-    STEPS,
-    COEFFICIENTS,
-    LOWER,
-    SAFETY,
-    CUSHION,
-    NORMALIZE,
-    EPS,
-    EPS_MODE,
-    SAFETY_FACTOR,
-    PRECISION,
-    ROUNDING,
-    FORM,
-    DIRECT_SET,
-    NONFINITE,
-    JSON
-};
+enum { JSON, OWN };
 
-static const option options[] = {
-    [STEPS] = OPTION_STEPS,
-    [COEFFICIENTS] = {.name = "coefficients",
-                      .letter = 'c',
-                      .type = OPTION_CHOICE,
-                      .placeholder = "NAME",
-                      .choice_name = muonium_preset_name,
-                      .help = "a published table; without it Polar Express for exactly these "
-                              "steps, LOWER, SAFETY and CUSHION"},
-    [LOWER] = OPTION_LOWER,
-    [SAFETY] = OPTION_SAFETY,
-    [CUSHION] = OPTION_CUSHION,
-    [NORMALIZE] = {.name = "normalize",
-                   .type = OPTION_CHOICE,
-                   .placeholder = "NORM",
-                   .fallback = "frobenius",
-                   .choices = choices_normalization,
-                   .help = "what a matrix is divided by first"},
-    [EPS] = {.name = "eps",
-             .type = OPTION_NUMBER,
-             .placeholder = "X",
-             .fallback = "1e-7",
-             .help = "guards the divisor as --eps-mode says"},
-    [EPS_MODE] = {.name = "eps-mode",
-                  .type = OPTION_CHOICE,
-                  .placeholder = "MODE",
-                  .fallback = "none",
-                  .choices = choices_eps_mode,
-                  .help = "no eps and scale invariance, the larger of divisor and eps, or the sum"},
-    [SAFETY_FACTOR] = {.name = "safety-factor",
-                       .type = OPTION_NUMBER,
-                       .placeholder = "X",
-                       .fallback = "1",
-                       .help = "multiplies the norm that divides"},
-    [PRECISION] = {.name = "precision",
-                   .type = OPTION_CHOICE,
-                   .placeholder = "TYPE",
-                   .fallback = "f32",
-                   .choices = choices_dtype,
-                   .help = "what intermediates are stored in"},
-    [ROUNDING] = {.name = "rounding",
-                  .type = OPTION_CHOICE,
-                  .placeholder = "RULE",
-                  .fallback = "stored",
-                  .choices = choices_rounding,
-                  .help = "which of them bf16 and f16 round, as the implementation of that name"},
-    [FORM] = {.name = "form",
-              .type = OPTION_CHOICE,
-              .placeholder = "FORM",
-              .fallback = "auto",
-              .choices = choices_form,
-              .help = "how the polynomial is evaluated"},
-    [DIRECT_SET] = OPTION_DIRECT_SET,
-    [NONFINITE] = {.name = "nonfinite",
-                   .type = OPTION_CHOICE,
-                   .placeholder = "POLICY",
-                   .fallback = "error",
-                   .choices = choices_nonfinite,
-                   .help = "for a matrix with NaN or infinity: fail, copy it unchanged, or fill it "
-                           "with NaN"},
+static option options[OWN + SETTINGS_MOST] = {
     [JSON] = {.name = "json", .type = OPTION_FLAG, .help = "print JSON"},
 };
 
-static const option_clash clashes[] = {
-    {COEFFICIENTS, LOWER}, {COEFFICIENTS, SAFETY}, {COEFFICIENTS, CUSHION}};
+static void prepare(void)
+{
+    settings_append_plan(options + OWN);
+}
+
+/* What shapes a generated table has no effect with a published one. */
+static bool coefficients_agree(const command *self, const option_value *value)
+{
+    static const char *const generated[] = {"lower", "safety", "cushion", "generated_rows"};
+    for (size_t i = 0; i < sizeof generated / sizeof generated[0]; i++) {
+        option_clash clash = {
+            (int)(setting_value(options, value, "coefficients") - value),
+            (int)(setting_value(options, value, generated[i]) - value),
+        };
+        if (!options_agree(self->name, options, value, &clash, 1)) {
+            return false;
+        }
+    }
+    return true;
+}
 
 static int check_combination(const command *self, const arguments *given)
 {
-    if (!options_agree(self->name, options, given->value, clashes,
-                       sizeof clashes / sizeof clashes[0])) {
+    if (!coefficients_agree(self, given->value)) {
         return EXIT_USAGE;
     }
-    if (given->value[EPS].given && given->value[EPS_MODE].choice == MUONIUM_EPS_NONE) {
+    if (setting_value(options, given->value, "eps")->given &&
+        strcmp(setting_value(options, given->value, "eps_mode")->text, "none") == 0) {
         return message_usage(self->name, "--eps has no effect with --eps-mode none: choose "
                                          "--eps-mode clamp or --eps-mode add");
     }
@@ -120,26 +62,15 @@ static int check_combination(const command *self, const arguments *given)
     return EXIT_OK;
 }
 
-static muonium_plan_options plan_options(const option_value *value)
+static muonium_status plan_options(const option_value *value, muonium_plan_options *plan)
 {
-    muonium_plan_options o;
-    muonium_plan_options_init(&o);
-    o.steps = value[STEPS].integer;
-    o.coefficients = value[COEFFICIENTS].text;
-    o.lower = value[LOWER].number;
-    o.safety = value[SAFETY].number;
-    o.cushion = value[CUSHION].number;
-    o.normalization = (muonium_normalization)value[NORMALIZE].choice;
-    o.eps_mode = (muonium_eps_mode)value[EPS_MODE].choice;
-    o.eps = value[EPS].number;
-    o.safety_factor = value[SAFETY_FACTOR].number;
-    o.precision = (muonium_dtype)value[PRECISION].choice;
-    o.rounding = (muonium_rounding)value[ROUNDING].choice;
-    o.form = (muonium_form)value[FORM].choice;
-    o.direct_set = value[DIRECT_SET].text;
-    o.exact_certificate = true; /* one product more, which a user would wait for anyway */
-    o.nonfinite = (muonium_nonfinite)value[NONFINITE].choice;
-    return o;
+    muonium_options chosen;
+    muonium_status status = optimizer_options(options, value, &chosen);
+    if (status == MUONIUM_OK) {
+        *plan = chosen.plan;
+        plan->exact_certificate = true; /* one product more, which a user would wait for anyway */
+    }
+    return status;
 }
 
 /* The last two dimensions are the matrix, those before it the batch. */
@@ -183,7 +114,8 @@ static bool write_result(const npy_array *array, const unsigned char *data, cons
 }
 
 /* All between reading and releasing the file. `bytes` is overwritten. */
-static int process(const command *self, const arguments *given, unsigned char *bytes, size_t size)
+static int process(const command *self, const arguments *given, const muonium_plan_options *chosen,
+                   unsigned char *bytes, size_t size)
 {
     const char *in = given->operand[0], *out = given->operand[1];
     npy_array array;
@@ -200,11 +132,10 @@ static int process(const command *self, const arguments *given, unsigned char *b
     if (certificates == NULL) {
         return message_failed(self->name, "out of memory for %zu certificates", shape.batch);
     }
-    muonium_plan_options chosen = plan_options(given->value);
     muonium_plan_info info;
     orthogonalize_report report = {in, out, &array, shape, &info, certificates};
     muonium_view view = view_of(&array, shape, data);
-    muonium_status status = orthogonalize_view(shape, &chosen, &view, &info, certificates);
+    muonium_status status = orthogonalize_view(shape, chosen, &view, &info, certificates);
     int code = EXIT_OK;
     if (status != MUONIUM_OK) {
         code = message_status(self->name, status);
@@ -225,8 +156,12 @@ static int run(const command *self, const arguments *given)
     if (code != EXIT_OK) {
         return code;
     }
+    muonium_plan_options chosen;
+    muonium_status status = plan_options(given->value, &chosen);
+    if (status != MUONIUM_OK) {
+        return message_status(self->name, status);
+    }
     if (tensors_path(given->operand[0])) {
-        muonium_plan_options chosen = plan_options(given->value);
         return orthogonalize_tensors(self, given->operand[0], given->operand[1], &chosen,
                                      given->value[JSON].given);
     }
@@ -236,7 +171,7 @@ static int run(const command *self, const arguments *given)
     if (bytes == NULL) {
         return message_failed(self->name, "%s", what.text);
     }
-    code = process(self, given, bytes, size);
+    code = process(self, given, &chosen, bytes, size);
     free(bytes);
     return code;
 }
@@ -245,20 +180,28 @@ const command command_orthogonalize = {
     .name = "orthogonalize",
     .summary = "orthogonalise the matrices of a file, as Muon does",
     .description =
-        "Reads IN, orthogonalises every matrix in it as the Muon optimizer does, and writes OUT in "
-        "the same type and order. A .npy file holds half, single or double floats: its last two "
-        "dimensions are the matrix, all others are a batch. In a .safetensors file every tensor of "
-        "these types, or of BF16, with two or more dimensions is orthogonalised. All other tensors "
+        "Reads IN, orthogonalises every matrix in it as the Muon optimizer does, and writes "
+        "OUT in "
+        "the same type and order. A .npy file holds half, single or double floats: its last "
+        "two "
+        "dimensions are the matrix, all others are a batch. In a .safetensors file every "
+        "tensor of "
+        "these types, or of BF16, with two or more dimensions is orthogonalised. All other "
+        "tensors "
         "are copied.\n\n"
         "The result approximates the polar factor, the nearest matrix with orthonormal rows or "
-        "columns. By default its singular values are between about 0.86 and 1.14, not all 1. Use "
+        "columns. By default its singular values are between about 0.86 and 1.14, not all 1. "
+        "Use "
         "--steps 8 for the polar factor itself, to f32 rounding.\n\n"
         "OUT may be IN. It is replaced atomically after everything has been computed. After an "
         "error it is unchanged.\n\n"
-        "Prints the plan, the expected range of singular values, and a certificate per matrix. The "
+        "Prints the plan, the expected range of singular values, and a certificate per matrix. "
+        "The "
         "certificate has the divisor of the matrix and, measured on the result Y, the range of "
-        "singular values and the distance |Y Y^T - I| from orthogonality (Frobenius norm; |Y^T Y - "
-        "I| for a tall matrix). A few Lanczos iterations measure the range. It may be slightly too "
+        "singular values and the distance |Y Y^T - I| from orthogonality (Frobenius norm; |Y^T "
+        "Y - "
+        "I| for a tall matrix). A few Lanczos iterations measure the range. It may be slightly "
+        "too "
         "narrow for matrices of more than 24 rows and columns.",
     .example = "muonium orthogonalize gradient.npy update.npy --steps 8\n"
                "muonium orthogonalize momentum.safetensors update.safetensors\n"
@@ -266,6 +209,7 @@ const command command_orthogonalize = {
                "--precision bf16 --json",
     .options = options,
     .option_count = sizeof options / sizeof options[0],
+    .prepare = prepare,
     .operands = "IN OUT",
     .least_operands = 2,
     .most_operands = 2,

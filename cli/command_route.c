@@ -14,12 +14,16 @@
 #include "text.h"
 #include "units.h"
 
-enum { JSON = OPTIMIZER_OPTION_COUNT };
+enum { JSON, OWN };
 
-static const option options[] = {
-    OPTIMIZER_OPTION_TABLE,
+static option options[OWN + SETTINGS_MOST] = {
     [JSON] = {.name = "json", .type = OPTION_FLAG, .help = "print JSON"},
 };
+
+static void prepare(void)
+{
+    settings_append(options + OWN);
+}
 
 /* One tensor and what becomes of it. */
 typedef struct route {
@@ -131,7 +135,7 @@ static void print_route(const route *found, int width, int reason_columns)
     }
     if (found->trained && found->report.muon) {
         snprintf(matrices, sizeof matrices, "%zu", found->report.matrices);
-        form = choices_form[found->report.form];
+        form = muonium_enum_name("muonium_form", (int)found->report.form);
         flops = units_flops(found->report.flops);
     }
     text_line(stdout, table_format, width, name.text, shape.text, goes, reason_columns, reason,
@@ -167,7 +171,8 @@ static void write_route(json *writer, const route *found)
         json_integer(writer, "matrices", (long long)r->matrices);
         json_integer(writer, "rows", (long long)r->rows);
         json_integer(writer, "cols", (long long)r->cols);
-        json_string(writer, "form", r->muon ? choices_form[r->form] : NULL);
+        json_string(writer, "form",
+                    r->muon ? muonium_enum_name("muonium_form", (int)r->form) : NULL);
         json_string(writer, "direct_set", r->direct_set);
         json_integer(writer, "restarts", r->restarts);
         json_number(writer, "flops", r->flops);
@@ -256,11 +261,11 @@ static int run(const command *self, const arguments *given)
 {
     muonium_options chosen;
     muonium_reader *reader = NULL;
-    muonium_status status = optimizer_options(given->value, &chosen);
+    muonium_status status = optimizer_options(options, given->value, &chosen);
     if (status != MUONIUM_OK) {
         return message_status(self->name, status);
     }
-    if (!(chosen.lr >= 0) && !given->value[OPTIMIZER_LR].given) {
+    if (!(chosen.lr >= 0) && !setting_value(options, given->value, "lr")->given) {
         chosen.lr = 0; /* routes do not depend on it, so there is no need to ask */
     }
     muonium_optimizer *description = NULL;
@@ -301,6 +306,7 @@ const command command_route = {
                "muonium route model.safetensors --json",
     .options = options,
     .option_count = sizeof options / sizeof options[0],
+    .prepare = prepare,
     .operands = "MODEL.safetensors",
     .least_operands = 1,
     .most_operands = 1,

@@ -17,10 +17,9 @@
 #include "tensors.h"
 #include "text.h"
 
-enum { PARAMS = OPTIMIZER_OPTION_COUNT, GRADS, STATE, OUT, UNPAIRED, JSON };
+enum { PARAMS, GRADS, STATE, OUT, UNPAIRED, JSON, OWN };
 
-static const option options[] = {
-    OPTIMIZER_OPTION_TABLE,
+static option options[OWN + SETTINGS_MOST] = {
     [PARAMS] = {.name = "params",
                 .letter = 'p',
                 .type = OPTION_FILE,
@@ -48,6 +47,11 @@ static const option options[] = {
                           "state"},
     [JSON] = {.name = "json", .type = OPTION_FLAG, .help = "print JSON"},
 };
+
+static void prepare(void)
+{
+    settings_append(options + OWN);
+}
 
 enum { NOTES_MOST = 64 };
 
@@ -406,7 +410,7 @@ static int report(const stepping *s, bool as_json)
 static int create_optimizer(stepping *s, const arguments *given)
 {
     muonium_options chosen;
-    muonium_status status = optimizer_options(given->value, &chosen);
+    muonium_status status = optimizer_options(options, given->value, &chosen);
     chosen.log = listen;
     chosen.log_context = s;
     if (status == MUONIUM_OK) {
@@ -479,5 +483,6 @@ const command command_step = {
                "    --state optimizer.safetensors --recipe moonlight --lr 1e-3",
     .options = options,
     .option_count = sizeof options / sizeof options[0],
+    .prepare = prepare,
     .run = run,
 };

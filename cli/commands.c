@@ -25,3 +25,12 @@ const command *command_find(const char *name)
     }
     return NULL;
 }
+
+void commands_prepare(void)
+{
+    for (size_t i = 0; commands[i] != NULL; i++) {
+        if (commands[i]->prepare != NULL) {
+            commands[i]->prepare();
+        }
+    }
+}

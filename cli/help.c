@@ -95,7 +95,7 @@ void help_command(FILE *out, const command *self)
             self->operands != NULL ? self->operands : "");
     print_wrapped(out, self->description, 0, 0);
     fputs("\nOptions:\n", out);
-    for (size_t i = 0; i < self->option_count; i++) {
+    for (size_t i = 0; i < options_count(self->options, self->option_count); i++) {
         print_option(out, &self->options[i]);
     }
     print_option(out, &option_help);

@@ -43,13 +43,14 @@ static int check_operands(const command *self, const arguments *given)
 
 static int run_command(const command *self, int argc, char **argv)
 {
-    option_value *value = calloc(self->option_count + 1, sizeof *value); /* none is no failure */
+    size_t count = options_count(self->options, self->option_count);
+    option_value *value = calloc(count + 1, sizeof *value); /* none is no failure */
     if (value == NULL) {
         return message_failed(self->name, "out of memory");
     }
     arguments given;
     int code = EXIT_USAGE;
-    if (options_parse(self->name, self->options, self->option_count, argc, argv, value, &given)) {
+    if (options_parse(self->name, self->options, count, argc, argv, value, &given)) {
         if (given.help) {
             help_command(stdout, self);
             code = EXIT_OK;
@@ -119,6 +120,7 @@ static bool reader_is_gone(void)
 
 int main(int argc, char **argv)
 {
+    commands_prepare();
     occupy_closed_streams();
     /* A reader that goes away must not be a death with a file half done: what the command
      * writes elsewhere is finished first. */

@@ -1,94 +1,181 @@
 /*
- * optimizer_options.c: from option values to muonium_options.
+ * optimizer_options.c: from the library's list of options to the command line, and from there
+ * to muonium_options.
  */
 #include "optimizer_options.h"
 
-static void set_number(double *field, const option_value *value)
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What is not called as in the library, with dashes for underscores. */
+static const struct spelling {
+    const char *setting, *name;
+    char letter;
+    bool flag; /* given or not, instead of on or off */
+} spellings[] = {
+    {"steps", "steps", 'n', false},
+    {"coefficients", "coefficients", 'c', false},
+    {"normalization", "normalize", 0, false},
+    {"patterns", "pattern", 0, false},
+    {"only_patterns", "only-patterns", 0, true},
+    {"split_fused", "split", 0, true},
+};
+
+/* --experts is layout_3d by two of its names. */
+static const char *const experts[] = {"off", "on", NULL};
+static const char *const layouts[] = {"flatten", "experts"};
+
+enum { NAME_BYTES = 32, TEXT_BYTES = 160 };
+
+/* A copy that lives on. Equal texts share one. */
+static const char *kept(const char *text)
 {
-    if (value->given) {
-        *field = value->number;
+    static char copies[3 * SETTINGS_MOST][TEXT_BYTES];
+    static size_t count;
+    for (size_t i = 0; i < count; i++) {
+        if (strcmp(copies[i], text) == 0) {
+            return copies[i];
+        }
+    }
+    if (count == 3 * SETTINGS_MOST) {
+        abort(); /* the library has more options than there is room for */
+    }
+    return strcpy(copies[count++], text);
+}
+
+/* The same with dashes, as options are written here. */
+static const char *dashed(const char *text)
+{
+    char copy[TEXT_BYTES];
+    snprintf(copy, sizeof copy, "%s", text);
+    for (char *c = copy; (c = strchr(c, '_')) != NULL; *c = '-') {
+    }
+    return kept(copy);
+}
+
+static void set_range(option *entry, const muonium_option *setting)
+{
+    entry->type = OPTION_INTEGER;
+    entry->placeholder = "N";
+    entry->least = (int)setting->least;
+    entry->most = setting->most < 2147483647 ? (int)setting->most : 2147483647;
+}
+
+static option entry_of(const muonium_option *setting)
+{
+    option entry = {.name = dashed(setting->name),
+                    .help = dashed(setting->help),
+                    .type = OPTION_CHOICE,
+                    .placeholder = "NAME",
+                    .setting = setting};
+    if (setting->type == MUONIUM_OPTION_NUMBER) {
+        entry.type = OPTION_NUMBER;
+        entry.placeholder = "X";
+    } else if (setting->type == MUONIUM_OPTION_INTEGER) {
+        set_range(&entry, setting);
+    } else if (setting->type == MUONIUM_OPTION_SWITCH) {
+        entry.placeholder = "SWITCH";
+    } else if (setting->type == MUONIUM_OPTION_LIST) {
+        entry.type = OPTION_LIST;
+    } else if (strcmp(setting->name, "layout_3d") == 0) {
+        entry.name = "experts";
+        entry.placeholder = "SWITCH";
+        entry.choices = experts;
+        entry.help = "3-D tensors hold one matrix per first index, or are flattened to one; by "
+                     "default their names decide";
+    }
+    for (size_t i = 0; i < sizeof spellings / sizeof spellings[0]; i++) {
+        if (strcmp(spellings[i].setting, setting->name) == 0) {
+            entry.name = spellings[i].name;
+            entry.letter = spellings[i].letter;
+            entry.type = spellings[i].flag ? OPTION_FLAG : entry.type;
+            entry.placeholder = spellings[i].flag ? NULL : entry.placeholder;
+        }
+    }
+    return entry;
+}
+
+option setting_named(const char *name)
+{
+    char initial[NAME_BYTES];
+    const muonium_option *setting = muonium_option_find(name);
+    option entry = entry_of(setting);
+    if (muonium_option_get(NULL, name, initial, sizeof initial) == MUONIUM_OK && initial[0] != 0) {
+        entry.fallback = kept(initial);
+    }
+    return entry;
+}
+
+static bool is_offered(const muonium_option *setting)
+{
+    return setting->saved && setting->type != MUONIUM_OPTION_TABLE;
+}
+
+void settings_append(option *table)
+{
+    const muonium_option *setting;
+    *table++ = (option){.name = "recipe",
+                        .letter = 'r',
+                        .type = OPTION_CHOICE,
+                        .placeholder = "NAME",
+                        .fallback = "muonium",
+                        .choice_name = muonium_recipe_name,
+                        .help = "implementation to reproduce; it sets every option that is not "
+                                "given"};
+    for (int i = 0; (setting = muonium_option_at(i)) != NULL; i++) {
+        if (is_offered(setting)) {
+            *table++ = entry_of(setting);
+        }
     }
 }
 
-static void set_switch(bool *field, const option_value *value)
+void settings_append_plan(option *table)
 {
-    if (value->given) {
-        *field = value->choice == 1;
+    const muonium_option *setting;
+    for (int i = 0; (setting = muonium_option_at(i)) != NULL; i++) {
+        if (is_offered(setting) && setting->plan) {
+            *table++ = setting_named(setting->name);
+        }
     }
 }
 
-static int chosen(const option_value *value, int otherwise)
+const option_value *setting_value(const option *table, const option_value *value, const char *name)
 {
-    return value->given ? value->choice : otherwise;
+    while (table->setting == NULL || strcmp(table->setting->name, name) != 0) {
+        table++;
+        value++;
+    }
+    return value;
 }
 
-static void set_choices(const option_value *value, muonium_options *o)
+static muonium_status set(const option *entry, const option_value *value, muonium_options *o)
 {
-    o->momentum_form =
-        (muonium_momentum_form)chosen(&value[OPTIMIZER_MOMENTUM_FORM], (int)o->momentum_form);
-    o->scale = (muonium_scale)chosen(&value[OPTIMIZER_SCALE], (int)o->scale);
-    o->decay = (muonium_decay)chosen(&value[OPTIMIZER_DECAY], (int)o->decay);
-    o->plan.normalization =
-        (muonium_normalization)chosen(&value[OPTIMIZER_NORMALIZE], (int)o->plan.normalization);
-    o->plan.eps_mode = (muonium_eps_mode)chosen(&value[OPTIMIZER_EPS_MODE], (int)o->plan.eps_mode);
-    o->plan.precision = (muonium_dtype)chosen(&value[OPTIMIZER_PRECISION], (int)o->plan.precision);
-    o->plan.rounding = (muonium_rounding)chosen(&value[OPTIMIZER_ROUNDING], (int)o->plan.rounding);
-    o->plan.form = (muonium_form)chosen(&value[OPTIMIZER_FORM], (int)o->plan.form);
-    o->plan.nonfinite =
-        (muonium_nonfinite)chosen(&value[OPTIMIZER_NONFINITE], (int)o->plan.nonfinite);
-    o->route = (muonium_route)chosen(&value[OPTIMIZER_ROUTE], (int)o->route);
-    o->routing = (muonium_routing)chosen(&value[OPTIMIZER_ROUTING], (int)o->routing);
-    if (value[OPTIMIZER_STATE_DTYPE].given) {
-        o->state_dtype = value[OPTIMIZER_STATE_DTYPE].choice == 1 ? MUONIUM_BF16 : MUONIUM_F32;
+    const char *text = entry->type == OPTION_FLAG  ? "yes"
+                       : entry->choices == experts ? layouts[value->choice]
+                                                   : value->text;
+    if (entry->type == OPTION_LIST) {
+        o->patterns = value->list;
+        o->pattern_count = value->listed;
+        return MUONIUM_OK;
     }
-    if (value[OPTIMIZER_EXPERTS].given) {
-        o->layout_3d =
-            value[OPTIMIZER_EXPERTS].choice == 1 ? MUONIUM_LAYOUT_EXPERTS : MUONIUM_LAYOUT_FLATTEN;
-    }
+    return muonium_option_set(o, entry->setting->name, text);
 }
 
-muonium_status optimizer_options(const option_value *value, muonium_options *o)
+muonium_status optimizer_options(const option *table, const option_value *value,
+                                 muonium_options *options)
 {
-    muonium_status status = muonium_options_init(o, value[OPTIMIZER_RECIPE].text);
-    if (status != MUONIUM_OK) {
-        return status;
+    const char *recipe = NULL;
+    for (size_t i = 0; table[i].name != NULL; i++) {
+        if (table[i].choice_name == muonium_recipe_name) {
+            recipe = value[i].text;
+        }
     }
-    set_number(&o->lr, &value[OPTIMIZER_LR]);
-    set_number(&o->weight_decay, &value[OPTIMIZER_WEIGHT_DECAY]);
-    set_number(&o->momentum, &value[OPTIMIZER_MOMENTUM]);
-    set_number(&o->scale_factor, &value[OPTIMIZER_SCALE_FACTOR]);
-    set_number(&o->plan.eps, &value[OPTIMIZER_EPS]);
-    set_number(&o->adam_lr, &value[OPTIMIZER_ADAM_LR]);
-    set_number(&o->adam_beta1, &value[OPTIMIZER_ADAM_BETA1]);
-    set_number(&o->adam_beta2, &value[OPTIMIZER_ADAM_BETA2]);
-    set_number(&o->adam_eps, &value[OPTIMIZER_ADAM_EPS]);
-    set_number(&o->adam_weight_decay, &value[OPTIMIZER_ADAM_WEIGHT_DECAY]);
-    set_switch(&o->nesterov, &value[OPTIMIZER_NESTEROV]);
-    set_switch(&o->normuon, &value[OPTIMIZER_NORMUON]);
-    set_switch(&o->only_2d, &value[OPTIMIZER_ONLY_2D]);
-    set_switch(&o->master, &value[OPTIMIZER_MASTER]);
-    set_switch(&o->stochastic_rounding, &value[OPTIMIZER_STOCHASTIC]);
-    set_choices(value, o);
-    if (value[OPTIMIZER_PATTERN].given) {
-        o->patterns = value[OPTIMIZER_PATTERN].list;
-        o->pattern_count = value[OPTIMIZER_PATTERN].listed;
+    muonium_status status = muonium_options_init(options, recipe);
+    for (size_t i = 0; status == MUONIUM_OK && table[i].name != NULL; i++) {
+        if (table[i].setting != NULL && value[i].given) {
+            status = set(&table[i], &value[i], options);
+        }
     }
-    o->only_patterns = value[OPTIMIZER_ONLY_PATTERNS].given;
-    o->split_fused = value[OPTIMIZER_SPLIT].given;
-    if (value[OPTIMIZER_STEPS].given) {
-        o->plan.steps = value[OPTIMIZER_STEPS].integer;
-    }
-    if (value[OPTIMIZER_SEED].given) {
-        o->seed = (uint64_t)value[OPTIMIZER_SEED].integer;
-    }
-    if (value[OPTIMIZER_DIRECT_SET].given) {
-        o->plan.direct_set = value[OPTIMIZER_DIRECT_SET].text;
-    }
-    if (value[OPTIMIZER_COEFFICIENTS].given) {
-        /* A table that the recipe brought goes before a name otherwise. */
-        o->plan.table = NULL;
-        o->plan.table_rows = 0;
-        o->plan.coefficients = value[OPTIMIZER_COEFFICIENTS].text;
-    }
-    return MUONIUM_OK;
+    return status;
 }

@@ -63,9 +63,20 @@ bool parse_number(const char *text, double *result)
 
 const char *option_choice(const option *entry, int index)
 {
-    return entry->choices != NULL       ? entry->choices[index]
-           : entry->choice_name != NULL ? entry->choice_name(index)
-                                        : NULL;
+    static const char *const switches[] = {"off", "on"};
+    if (entry->choices != NULL) {
+        return entry->choices[index];
+    }
+    if (entry->choice_name != NULL) {
+        return entry->choice_name(index);
+    }
+    if (entry->setting == NULL || entry->type != OPTION_CHOICE) {
+        return NULL;
+    }
+    return entry->setting->type != MUONIUM_OPTION_SWITCH
+               ? muonium_option_choice(entry->setting, index)
+           : index < 2 ? switches[index]
+                       : NULL;
 }
 
 static const char *choice_candidate(const void *context, size_t index)
@@ -217,6 +228,15 @@ static bool take_option(const table *t, int argc, char **argv, int *at, option_v
     }
     value->choice = -1;
     return set_value(t->command, entry, text, value);
+}
+
+size_t options_count(const option *options, size_t room)
+{
+    size_t count = 0;
+    while (count < room && options[count].name != NULL) {
+        count++;
+    }
+    return count;
 }
 
 bool options_parse(const char *command, const option *options, size_t count, int argc, char **argv,

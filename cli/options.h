@@ -19,6 +19,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include <muonium.h>
+
 typedef enum option_type {
     OPTION_FLAG,    /* given or not */
     OPTION_INTEGER, /* -> integer, within least..most */
@@ -41,6 +43,8 @@ typedef struct option {
     const char *const *choices; /* OPTION_CHOICE: the names, NULL after the last, or */
     const char *(*choice_name)(int index); /* the function that gives them, NULL past the last.
                                               OPTION_TEXT: some that a shell may offer */
+    const muonium_option *setting; /* the option of the library that it sets, which then has the
+                                      choices; NULL: none */
 } option;
 
 enum { OPTION_LIST_MOST = 32 };
@@ -69,6 +73,9 @@ typedef struct arguments {
  * and returns false. */
 bool options_parse(const char *command, const option *options, size_t count, int argc, char **argv,
                    option_value *value, arguments *out);
+
+/* How many entries of a table of `room` come before the first without a name. */
+size_t options_count(const option *options, size_t room);
 
 /* With `option` given, `without` has no effect. */
 typedef struct option_clash {

@@ -5,7 +5,6 @@
 
 #include <math.h>
 
-#include "choices.h"
 #include "json.h"
 #include "text.h"
 #include "units.h"
@@ -57,7 +56,7 @@ static void print_range(double low, double high)
 
 static void print_plan(const muonium_plan_info *plan)
 {
-    printf("plan: %s form, ", choices_form[plan->form]);
+    printf("plan: %s form, ", muonium_enum_name("muonium_form", (int)plan->form));
     if (plan->direct_set) {
         printf("set %s", plan->direct_set);
     } else {
@@ -149,7 +148,7 @@ void orthogonalize_report_print(const orthogonalize_report *report)
 static void write_plan(json *writer, const muonium_plan_info *plan)
 {
     json_object(writer, "plan");
-    json_string(writer, "form", choices_form[plan->form]);
+    json_string(writer, "form", muonium_enum_name("muonium_form", (int)plan->form));
     json_string(writer, "direct_set", plan->direct_set);
     json_number(writer, "band", plan->band);
     json_integer(writer, "steps", plan->steps);

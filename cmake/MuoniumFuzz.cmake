@@ -10,7 +10,7 @@ if(NOT fuzz_sources)
 endif()
 # Of the command, what reads what comes from outside. An archive, so that a target may
 # have messages of its own in place of those that go to the terminal.
-add_library(muonium-fuzz-command STATIC cli/choices.c cli/message.c cli/npy.c cli/options.c
+add_library(muonium-fuzz-command STATIC cli/message.c cli/npy.c cli/options.c
     cli/optimizer_options.c cli/text.c bench/shapes.c)
 target_include_directories(muonium-fuzz-command PUBLIC include cli bench)
 target_link_libraries(muonium-fuzz-command PRIVATE muonium-flags)

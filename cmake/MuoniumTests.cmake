@@ -116,7 +116,7 @@ foreach(source ${test_programs})
     # One that runs commands in its own process, so that their system calls can be recorded.
     file(STRINGS ${source} mentions_commands LIMIT_COUNT 1 REGEX "\"command.h\"")
     if(mentions_commands)
-        target_sources(${name} PRIVATE cli/choices.c cli/command_step.c cli/json.c cli/message.c
+        target_sources(${name} PRIVATE cli/command_step.c cli/json.c cli/message.c
             cli/optimizer_options.c cli/options.c cli/pairing.c cli/tensors.c cli/text.c cli/units.c)
         target_include_directories(${name} PRIVATE cli)
     endif()

@@ -49,10 +49,9 @@ int message_usage(const char *command, const char *format, ...)
 
 /* ---- the command line ---- */
 
-enum { FILE_NAME = OPTIMIZER_OPTION_COUNT, TEXT, JSON, OPTIONS };
+enum { FILE_NAME, TEXT, JSON, OWN };
 
-static const option options[] = {
-    OPTIMIZER_OPTION_TABLE,
+static option options[OWN + SETTINGS_MOST] = {
     [FILE_NAME] = {.name = "params", .letter = 'p', .type = OPTION_FILE, .placeholder = "FILE"},
     [TEXT] = {.name = "shapes", .type = OPTION_TEXT, .placeholder = "LIST"},
     [JSON] = {.name = "json", .type = OPTION_FLAG},
@@ -60,7 +59,7 @@ static const option options[] = {
 
 static void check_values(const option_value *value)
 {
-    for (size_t i = 0; i < OPTIONS; i++) {
+    for (size_t i = 0; options[i].name != NULL; i++) {
         const option_value *v = &value[i];
         if (!v->given) {
             continue;
@@ -143,18 +142,25 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     for (; in.left > 0 && argc < ARGUMENTS; argc++) {
         argv[argc] = operands[argc] = take_string(&in, '\n');
     }
-    option_value value[OPTIONS];
+    option_value value[OWN + SETTINGS_MOST];
     arguments given;
     said[0] = '\0';
-    if (!options_parse("step", options, OPTIONS, argc, operands, value, &given)) {
+    if (options[OWN].name == NULL) {
+        settings_append(options + OWN);
+    }
+    size_t count = options_count(options, OWN + SETTINGS_MOST);
+    if (!options_parse("step", options, count, argc, operands, value, &given)) {
         demand(said[0] != '\0');
     } else if (!given.help) {
         muonium_options chosen;
         demand(given.operands <= (size_t)argc);
         check_values(value);
-        demand(optimizer_options(value, &chosen) == MUONIUM_OK);
-        chosen.plan.steps = chosen.plan.steps < FUZZ_STEPS ? chosen.plan.steps : FUZZ_STEPS;
-        use(&chosen);
+        if (optimizer_options(options, value, &chosen) == MUONIUM_OK) {
+            chosen.plan.steps = chosen.plan.steps < FUZZ_STEPS ? chosen.plan.steps : FUZZ_STEPS;
+            use(&chosen);
+        } else {
+            demand(muonium_last_error()[0] != '\0');
+        }
         if (value[TEXT].given) {
             check_shapes(value[TEXT].text);
         }

@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "checkpoint.h"
-#include "choices.h"
 #include "command.h"
 #include "file.h"
 #include "plot.h"
@@ -36,6 +35,11 @@ enum {
 
 enum { BOTH, ADAMW_ALONE, MUON_ALONE };
 static const char *const optimizers[] = {"both", "adamw", "muon", NULL};
+
+static const char *form_name(int index)
+{
+    return muonium_enum_name("muonium_form", index);
+}
 
 static const option options[] = {
     [STEPS] = {.name = "steps",
@@ -73,7 +77,7 @@ static const option options[] = {
               .type = OPTION_CHOICE,
               .placeholder = "FORM",
               .fallback = "auto",
-              .choices = choices_form,
+              .choice_name = form_name,
               .help = "form of the iteration"},
     [SEED] = {.name = "seed",
               .type = OPTION_INTEGER,

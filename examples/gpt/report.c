@@ -9,7 +9,6 @@
 
 #include "base/base.h"
 #include "base/random.h"
-#include "choices.h"
 #include "json.h"
 #include "text.h"
 
@@ -194,7 +193,7 @@ void gpt_report_json(FILE *out, const gpt_trainer *trainer, const char *text)
     json_number(&writer, "weights", gpt_weight_count(settings->shape));
     json_integer(&writer, "steps", (long long)settings->steps);
     json_integer(&writer, "seed", (long long)settings->seed);
-    json_string(&writer, "form", choices_form[settings->form]);
+    json_string(&writer, "form", muonium_enum_name("muonium_form", (int)settings->form));
     json_integer(&writer, "threads", muonium_threads());
     json_array(&writer, "runs");
     for (int kind = 0; kind < GPT_KINDS; kind++) {

@@ -301,12 +301,13 @@ const mu_cpu *mu_cpu_detect(void); /* cached; never fails */
 /* The value of MUONIUM_CPU as read once per process; NULL if unset or empty. */
 const char *mu_cpu_override(void);
 
-/* The features that kernels may use: all that the CPU has, or those of the instruction set that
- * MUONIUM_CPU names. Fails, with a message, if that variable or MUONIUM_NUM_THREADS cannot be
+/* Choose the features that kernels may use: all that the CPU has, or those of the instruction set
+ * that MUONIUM_CPU names. Fails, with a message, if that variable or MUONIUM_NUM_THREADS cannot be
  * obeyed. */
-muonium_status mu_cpu_choose(mu_features *usable);
+muonium_status mu_cpu_choose(void);
 
-/* Once that has succeeded: the most capable instruction set in use, and why. */
+/* Once that has succeeded: these features, the most capable instruction set in use, and why. */
+mu_features mu_cpu_usable(void);
 const char *mu_cpu_isa(void);
 const char *mu_cpu_reason(void);
 

@@ -2,7 +2,7 @@
  * direct_sets.c: the coefficients of the direct form: straight-line programs, found by
  * minimising the largest |sigma h(sigma^2) - 1| over [1e-3, 1.01] and then pruning.
  * Made from tools/direct/sets.txt by tools/direct/make_sets.py; change it there.
- * tools/direct/verify.py checks what is said of each set; docs/direct.md tells the rest.
+ * tools/direct/verify.py checks the figures of each set; docs/direct.md explains them.
  */
 #include "coefficients/direct.h"
 

@@ -170,8 +170,8 @@ static double drop(const optimum *best, double from, double to)
     return integral;
 }
 
-/* Where the singular values lie. The width is kept beside the ends, of which
- * it is too small a difference near convergence. */
+/* The interval of the singular values. Its width is stored too: near convergence upper - lower
+ * would lose its digits. */
 typedef struct interval {
     double lower;
     double upper;
@@ -209,7 +209,7 @@ static bool next_row(optimal_polynomial *optimal, interval *values, double safet
 
     const double shift = values->lower * (safety / (1.0 + safety)) / centre;
     double deviation = rescale * (best.error + 0.5 * below + drop(&best, skipped, skipped + shift));
-    if (deviation > 0.5) { /* here it is the lower end that has to keep its digits */
+    if (deviation > 0.5) { /* here the lower end must keep its digits */
         values->lower = mu_quintic(row, values->lower);
         deviation = 1.0 - values->lower;
     } else {

@@ -64,8 +64,9 @@ static muonium_status consider_split(const muonium_optimizer *description,
 {
     const mu_parameter *p = description->parameters[part->piece.parameter];
     const muonium_group *group = p->group;
-    /* State per row needs whole rows; stochastic rounding numbers elements consecutively. */
-    bool whole = has_state_per_row(p) ||
+    /* State per row needs whole rows; stochastic rounding numbers elements consecutively; the
+     * dual norm is a sum over the matrix. */
+    bool whole = has_state_per_row(p) || group->options.adaptive ||
                  (group->options.stochastic_rounding && p->tensor.dtype != MUONIUM_F32);
     *s = (split){.most = 1};
     if (whole || part->rows == 0 || !(part->piece.seconds > share) || ranks == 1 ||

@@ -74,7 +74,6 @@ typedef struct mu_axes {
 typedef struct mu_layout mu_layout;
 struct mu_layout {
     muonium_layout id;
-    const char *name;
     size_t least_dims;
     const char *dims; /* the dimensions, for messages */
     muonium_status (*check)(const mu_layout *layout, const muonium_tensor *tensor,

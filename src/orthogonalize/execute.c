@@ -131,7 +131,7 @@ static bool is_bounded(mu_run *run)
     return true;
 }
 
-/* Normalise, run and check; false if the iteration diverged. */
+/* Normalise, evaluate and check; false if the iteration diverged. */
 static bool attempt(mu_run *run, const mu_survey *survey)
 {
     run->has_gram = false;

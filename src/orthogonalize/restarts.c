@@ -99,13 +99,13 @@ static void run_shifted(const trial *y, const bool *restart, double shift, int f
     }
 }
 
-/* The largest error after all iterations; NaN if any is. */
+/* The largest error after all iterations, or NaN. */
 static double shift_error(const trial *y, int level, const values *v)
 {
     double worst = 0;
     for (int i = 0; i < POINTS; i++) {
         double error = fabs(v->q[i] * v->x[i] - y->shift_exact[level][i]);
-        worst = error <= worst ? worst : error; /* NaN propagates */
+        worst = error <= worst ? worst : error; /* the next error replaces a NaN */
     }
     return worst;
 }
@@ -265,7 +265,7 @@ static double harm_of_joins(const trial *y, const bool *restart, int top)
     join_errors(y, restart, top, leak);
     for (int i = 0; i < OTHERS; i++) {
         double ratio = leak[i] / y->standard_pairs[top][i];
-        worst = ratio <= worst ? worst : ratio; /* NaN propagates */
+        worst = ratio <= worst ? worst : ratio; /* the next error replaces a NaN */
     }
     return isnan(worst) ? INFINITY : worst / y->limit_join;
 }

@@ -11,6 +11,7 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("MUONIUM_BUILD_DIR", ROOT / "build"))
+os.environ["MUONIUM_LIBRARY"] = str(BUILD / "libmuonium.so")
 HEADER = re.sub(r"/\*.*?\*/", "", (ROOT / "include/muonium.h").read_text(), flags=re.S)
 LIBRARY = ctypes.CDLL(str(BUILD / "libmuonium.so"))
 LIBRARY.muonium_enum_name.restype = ctypes.c_char_p
@@ -53,3 +54,20 @@ def test_lists_in_docs_and_types_are_those_of_the_library():
                           env={**os.environ, "MUONIUM_LIBRARY": str(BUILD / "libmuonium.so")},
                           capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_command_line_offers_every_option_that_is_saved():
+    sys.path.insert(0, str(ROOT / "python"))
+    from muonium._library import OPTIONS
+    spelled = {"normalization": "normalize", "patterns": "pattern", "split_fused": "split",
+               "layout_3d": "experts"}
+    saved = [option for option in OPTIONS.values() if option.saved and option.type != "table"]
+    for command, offered in (("step", saved), ("route", saved), ("mpi-plan", saved),
+                             ("orthogonalize", [option for option in saved if option.plan])):
+        text = subprocess.run([str(BUILD / "muonium"), command, "--help"], capture_output=True,
+                              text=True, check=True).stdout
+        text = text.split("Options:")[1].split("Example:")[0]
+        names = re.findall(r"^(?:  -\w, |      )--([\w-]+)", text, re.M)
+        assert len(names) == len(set(names))
+        for option in offered:
+            assert spelled.get(option.name, option.name.replace("_", "-")) in names, option.name

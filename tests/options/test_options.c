@@ -379,6 +379,30 @@ static void test_scale(void **state)
     }
 }
 
+/* What plan.exact_certificate asks for is in the certificates of a step. */
+static void test_exact_certificates(void **state)
+{
+    (void)state;
+    float data[6] = {1, 2, 3, 4, 5, 6}, grad[6] = {3, 1, 2, 1, 4, 1};
+    for (int exact = 0; exact < 2; exact++) {
+        muonium_options o = recipe(NULL);
+        muonium_optimizer *optimizer;
+        muonium_certificate certificate;
+        size_t count = 0;
+        muonium_tensor w = {.ndim = 2, .shape = {2, 3}, .data = data, .grad = grad};
+        w.route = MUONIUM_ROUTE_MUON;
+        o.plan.exact_certificate = exact == 1;
+        assert_ok(muonium_create(&o, &optimizer));
+        assert_ok(muonium_add(optimizer, &w, NULL));
+        assert_ok(muonium_step(optimizer));
+        assert_ok(muonium_certificates(optimizer, 0, &certificate, 1, &count));
+        assert_int_equal(count, 1);
+        assert_int_equal(isnan(certificate.orthogonality_error), exact == 0);
+        assert_true(exact == 0 || (certificate.sigma_min > 0.8 && certificate.sigma_max < 1.2));
+        muonium_destroy(optimizer);
+    }
+}
+
 /* ---- versions of the struct ---- */
 
 static void test_older_struct(void **state)
@@ -444,6 +468,7 @@ int main(void)
         cmocka_unit_test(test_coefficients_of_recipes),
         cmocka_unit_test(test_what_goes_before_what),
         cmocka_unit_test(test_plan_options),
+        cmocka_unit_test(test_exact_certificates),
         cmocka_unit_test(test_following_muon),
         cmocka_unit_test(test_scale),
         cmocka_unit_test(test_older_struct),

@@ -142,7 +142,7 @@ static double cpu_seconds(void)
 }
 
 /* This table maps large values beyond the range of double, but not small ones: a NaN must not be
- * replaced by the finite error of another value. */
+ * replaced by the finite error of another largest value. */
 static void test_overflow_of_some_values(void **state)
 {
     (void)state;
