@@ -644,6 +644,10 @@ typedef struct muonium_options {
                              goes wrong without being an error. */
     void *log_context;
 
+    bool adaptive; /* multiply the update of a Muon parameter by the dual norm of its direction,
+                      the sum of the products of the elements of D and O. Steps then grow with
+                      the gradients. A parameter must be one matrix. */
+
 } muonium_options;
 
 /* Fill with a recipe: NULL or "muonium" for our own defaults; "motif", "fp16", "fp32",
