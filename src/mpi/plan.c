@@ -15,7 +15,9 @@ static const muonium_mpi_plan_options defaults = {
 
 void muonium_mpi_plan_options_init_sized(muonium_mpi_plan_options *options, size_t size)
 {
-    mu_versioned_init(options, size, &defaults, sizeof defaults);
+    if (mu_check_version() == MUONIUM_OK) { /* else muonium_mpi_plan_create says why */
+        mu_versioned_init(options, size, &defaults, sizeof defaults);
+    }
 }
 
 static muonium_status read_plan_options(const muonium_mpi_plan_options *given,
@@ -361,6 +363,9 @@ muonium_status muonium_mpi_plan_create(const muonium_optimizer *description, int
                                        muonium_mpi_plan **plan)
 {
     muonium_mpi_plan_options chosen;
+    if (mu_check_version() != MUONIUM_OK) {
+        return MUONIUM_INVALID;
+    }
     if (!description || !plan) {
         return mu_fail(MUONIUM_INVALID, "%s is NULL", description ? "plan" : "description");
     }
