@@ -4,6 +4,7 @@
 #include "environment.h"
 
 const environment_variable environment_variables[ENVIRONMENT_VARIABLES] = {
-    {"MUONIUM_CPU", "instruction set to use: portable, avx2, avx512, avx512_bf16"},
+    {"MUONIUM_CPU", "instruction set to use: portable, avx2, avx_vnni, avx512, avx512_vnni, "
+                    "avx512_bf16, amx"},
     {"MUONIUM_NUM_THREADS", "number of threads; by default one per CPU"},
 };

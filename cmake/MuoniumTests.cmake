@@ -71,12 +71,13 @@ endif()
 # so that their ABI does not matter. Not optimised, they would take minutes.
 # Integer vectors wrap around, and the emulation adds them as signed numbers.
 if(CMOCKA_FOUND AND SIMDE_INCLUDE_DIR)
-    add_library(muonium-test-kernels OBJECT
-        tests/support/emulated_avx512.c tests/support/every_kernel.c tests/support/matrix.c)
+    file(GLOB emulated CONFIGURE_DEPENDS tests/support/emulated_*.c)
+    add_library(muonium-test-kernels OBJECT ${emulated}
+        tests/support/every_kernel.c tests/support/every_int8.c tests/support/matrix.c)
     target_include_directories(muonium-test-kernels PRIVATE include src)
     target_include_directories(muonium-test-kernels SYSTEM PRIVATE ${SIMDE_INCLUDE_DIR})
     target_link_libraries(muonium-test-kernels PRIVATE muonium-flags PkgConfig::CMOCKA)
-    set_source_files_properties(tests/support/emulated_avx512.c PROPERTIES COMPILE_OPTIONS
+    set_source_files_properties(${emulated} PROPERTIES COMPILE_OPTIONS
         "-Wno-psabi;-O2;-fwrapv;-fno-sanitize=signed-integer-overflow")
 endif()
 
@@ -93,7 +94,7 @@ set(lacking_lapack)
 set(lacking_simde)
 foreach(source ${test_programs})
     get_filename_component(name ${source} NAME_WE)
-    file(STRINGS ${source} mentions_kernels LIMIT_COUNT 1 REGEX "every_kernel.h|matrix.h")
+    file(STRINGS ${source} mentions_kernels LIMIT_COUNT 1 REGEX "every_kernel.h|every_int8.h|matrix.h")
     file(STRINGS ${source} mentions_spectra LIMIT_COUNT 1 REGEX "\"spectra.h\"")
     if(mentions_spectra AND NOT with_lapack)
         list(APPEND lacking_lapack ${name})

@@ -150,7 +150,7 @@ MUONIUM_API int muonium_threads(void);
 
 typedef struct muonium_cpu_info {
     size_t struct_size;      /* bytes that the library filled */
-    const char *isa;         /* in use: "portable", "avx2", "avx512" or "avx512_bf16" */
+    const char *isa;         /* in use, one of the names below */
     const char *kernel;      /* name of the f32 kernel in use */
     const char *reason;      /* why: "best that this CPU has", "MUONIUM_CPU=avx2", ... */
     const char *features;    /* what CPUID and the system offer, as "avx2 fma f16c" */
@@ -159,9 +159,10 @@ typedef struct muonium_cpu_info {
 } muonium_cpu_info;
 
 /* Which kernels were chosen, and why. The environment variable MUONIUM_CPU
- * (portable, avx2, avx512, avx512_bf16, or blas in builds that have it) chooses
- * among what the CPU has; avx512_bf16 is avx512 with bf16 products for
- * precision MUONIUM_BF16, whose results with the Frobenius norm are the same on
+ * (portable, avx2, avx_vnni, avx512, avx512_vnni, avx512_bf16, amx, or blas in
+ * builds that have it) chooses among what the CPU has. The vnni sets and amx
+ * have integer products for MUONIUM_FIXED23 and MUONIUM_FIXED15; avx512_bf16 has
+ * bf16 products for precision MUONIUM_BF16, whose results with the Frobenius norm are the same on
  * all of them (docs/numerics.md). Where the variable does not decide, bf16
  * products are used if a measurement of a millisecond, here or when a plan first
  * asks for that precision, shows them to be faster than f32. An unknown value,
@@ -207,14 +208,18 @@ MUONIUM_API int muonium_preset_rows(int index);
 
 /* --------------------------------------------------------------- matrices -- */
 
+/* Types of numbers. Matrices and parameters are stored in the first four; the last two are
+ * precisions of the iteration alone. */
 typedef enum muonium_dtype {
     MUONIUM_F32 = 0,
     MUONIUM_F64 = 1,
     MUONIUM_BF16 = 2,
-    MUONIUM_F16 = 3
+    MUONIUM_F16 = 3,
+    MUONIUM_FIXED23 = 4, /* f32 matrices, multiplied as integers of 23 bits and sign */
+    MUONIUM_FIXED15 = 5  /* the same with 15 bits */
 } muonium_dtype;
 
-/* Bytes per element; 0 for an unknown type. */
+/* Bytes per element; 0 for an unknown type and for one that is not stored. */
 MUONIUM_API size_t muonium_dtype_size(muonium_dtype dtype);
 
 /* `batch` matrices of `rows` by `cols`, each at least 1. */
@@ -337,7 +342,9 @@ typedef struct muonium_plan_options {
     /* What intermediates are rounded to: MUONIUM_F32 (default), MUONIUM_F64,
      * or MUONIUM_BF16 / MUONIUM_F16, which store every intermediate in that
      * type with f32 sums, as GPU implementations do. They are less exact, and on
-     * most CPUs slower than f32: they are for reproducing others. */
+     * most CPUs slower than f32: they are for reproducing others. MUONIUM_FIXED23 and
+     * MUONIUM_FIXED15 multiply 8-bit digits of f32 numbers: as accurate as f32, and 50 times less.
+     * Their results are the same bits on every CPU (docs/numerics.md). */
     muonium_dtype precision;
     muonium_form form;           /* MUONIUM_FORM_AUTO */
     const char *direct_set;      /* NULL: "P12" for MUONIUM_FORM_DIRECT, the fastest for AUTO */

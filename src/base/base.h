@@ -255,6 +255,12 @@ void mu_fenv_leave(mu_fenv environment);
 #define MU_HAVE_AVX512_BF16
 #endif
 
+/* Whether the compiler knows AVX-VNNI and AMX. */
+#if defined(__x86_64__) && (defined(__clang__) ? __clang_major__ >= 12 : __GNUC__ >= 11)
+#define MU_HAVE_AVX_VNNI
+#define MU_HAVE_AMX
+#endif
+
 /* A set of CPU features. Every architecture has bits of its own. */
 typedef unsigned mu_features;
 enum {
@@ -268,7 +274,12 @@ enum {
     MU_CPU_AVX512BW = 1 << 7,
     MU_CPU_AVX512VL = 1 << 8,
     MU_CPU_AVX512_BF16 = 1 << 9,
-    MU_CPU_AVX512_FP16 = 1 << 10
+    MU_CPU_AVX512_FP16 = 1 << 10,
+    MU_CPU_AVX_VNNI = 1 << 11,
+    MU_CPU_AVX512_VNNI = 1 << 12,
+    MU_CPU_AMX_TILE = 1 << 13,
+    MU_CPU_AMX_INT8 = 1 << 14,
+    MU_CPU_AMX_BF16 = 1 << 15
 };
 
 /* MU_NEEDS_name: the features of an instruction set. */

@@ -14,6 +14,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#if defined(__linux__)
+#include <sys/syscall.h>
+#endif
 
 enum { USUAL_L1_BYTES = 32 * 1024, USUAL_L2_BYTES = 512 * 1024 };
 
@@ -49,7 +52,7 @@ static unsigned saved_registers(void)
 }
 
 /* Bits of XCR0. */
-enum { XMM_YMM = 0x06, XMM_YMM_ZMM_MASKS = 0xe6 };
+enum { XMM_YMM = 0x06, XMM_YMM_ZMM_MASKS = 0xe6, TILES = 0x60000 };
 
 static const struct feature {
     const char *name;
@@ -69,13 +72,32 @@ static const struct feature {
     {"avx512vl", 7, 0, EBX, 31, XMM_YMM_ZMM_MASKS, MU_CPU_AVX512VL},
     {"avx512_bf16", 7, 1, EAX, 5, XMM_YMM_ZMM_MASKS, MU_CPU_AVX512_BF16},
     {"avx512_fp16", 7, 0, EDX, 23, XMM_YMM_ZMM_MASKS, MU_CPU_AVX512_FP16},
+    {"avx_vnni", 7, 1, EAX, 4, XMM_YMM, MU_CPU_AVX_VNNI},
+    {"avx512_vnni", 7, 0, ECX, 11, XMM_YMM_ZMM_MASKS, MU_CPU_AVX512_VNNI},
+    {"amx_tile", 7, 0, EDX, 24, TILES, MU_CPU_AMX_TILE},
+    {"amx_int8", 7, 0, EDX, 25, TILES, MU_CPU_AMX_INT8},
+    {"amx_bf16", 7, 0, EDX, 22, TILES, MU_CPU_AMX_BF16},
 };
 enum { FEATURES = sizeof features / sizeof features[0] };
 
+/* Linux lends a process the tile registers when it asks, because they make every signal frame
+ * 8 KB larger. Threads and children inherit them. */
+static bool may_use_tiles(void)
+{
+#if defined(__linux__) && defined(__x86_64__)
+    enum { ARCH_REQ_XCOMP_PERM = 0x1023, XTILEDATA = 18 };
+    return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XTILEDATA) == 0;
+#else
+    return false;
+#endif
+}
+
 static void detect_features(mu_cpu *cpu)
 {
-    static char names[FEATURES * 16];
+    static char names[FEATURES * 16 + 64];
     unsigned saved = saved_registers();
+    bool refused = mu_includes(saved, TILES) && !may_use_tiles();
+    saved = refused ? saved & ~(unsigned)TILES : saved;
     size_t length = 0;
     for (size_t i = 0; i < FEATURES; i++) {
         const struct feature *feature = &features[i];
@@ -86,6 +108,9 @@ static void detect_features(mu_cpu *cpu)
             length += (size_t)snprintf(names + length, sizeof names - length, "%s%s",
                                        length > 0 ? " " : "", feature->name);
         }
+    }
+    if (refused) {
+        snprintf(names + length, sizeof names - length, " (the system refuses amx_tile)");
     }
     cpu->features = names;
 }
@@ -200,7 +225,7 @@ static struct {
     mu_features usable;
     const char *isa;
     char reason[96];
-    char problem[320];
+    char problem[512];
 } choice;
 
 static pthread_once_t choice_made = PTHREAD_ONCE_INIT;

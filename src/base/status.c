@@ -116,6 +116,9 @@ size_t muonium_dtype_size(muonium_dtype dtype)
         return 2;
     case MUONIUM_F16:
         return 2;
+    case MUONIUM_FIXED23:
+    case MUONIUM_FIXED15:
+        break;
     }
     return 0;
 }

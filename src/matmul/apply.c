@@ -6,6 +6,7 @@
  * a block of rows of X^T.
  */
 #include "matmul/blas.h"
+#include "matmul/fixed.h"
 #include "matmul/product.h"
 
 enum {
@@ -109,6 +110,10 @@ static void multiply_small(const mu_kernel *kernel, size_t rows, size_t cols, si
 void mu_apply(const mu_matmul *with, size_t m, size_t n, const mu_operand *a, const mu_operand *x,
               void *y, size_t row_stride, size_t col_stride)
 {
+    if (with->digits > 0) {
+        mu_fixed_apply(with, m, n, a, x, y, row_stride, col_stride);
+        return;
+    }
     if (mu_blas_selected()) {
         mu_blas_apply(with, m, n, a, x, y, row_stride, col_stride);
         return;

@@ -14,6 +14,7 @@
 #ifndef MU_MATMUL_H
 #define MU_MATMUL_H
 
+#include "matmul/int8.h"
 #include "matmul/kernel.h"
 
 typedef struct mu_operand {
@@ -54,6 +55,10 @@ typedef struct mu_matmul {
      * kernel's type with unit col_stride, gram and apply an x without shift, and apply an a whose
      * scale is not 0. */
     bool separate;
+    /* 2 or 3: products in fixed point with so many digits (fixed.h), by the kernel int8; then the
+     * type is f32, `separate` is false, and x of apply is f32. 0: no. */
+    int digits;
+    const mu_int8_kernel *int8;
 } mu_matmul;
 
 /* c: m x m, rows ldc apart; must not overlap the operands. */

@@ -7,6 +7,7 @@
  * together first.
  */
 #include "matmul/blas.h"
+#include "matmul/fixed.h"
 #include "matmul/product.h"
 
 /* Bytes of A packed per pass, at least one slice. 0.5 to 4 MB perform within 1 %
@@ -179,6 +180,10 @@ static void multiply(const mu_matmul *with, size_t m, size_t k, const mu_pack_so
 
 void mu_gram(const mu_matmul *with, size_t m, size_t n, const mu_operand *x, void *c, size_t ldc)
 {
+    if (with->digits > 0) {
+        mu_fixed_gram(with, m, n, x, c, ldc);
+        return;
+    }
     if (mu_blas_selected()) {
         mu_blas_gram(with, m, n, x, c, ldc);
         return;
@@ -265,6 +270,10 @@ void mu_symmul(const mu_matmul *with, size_t m, const mu_operand *a, const mu_op
 void mu_symmul_fused(const mu_matmul *with, size_t m, const mu_operand *a, const mu_operand *b,
                      void *c, size_t ldc, const mu_symmul_epilogue *epilogue)
 {
+    if (with->digits > 0) {
+        mu_fixed_symmul(with, m, a, b, c, ldc, epilogue);
+        return;
+    }
     const mu_kernel *kernel = with->kernel;
     mu_epilogue f = {.scale = 1,
                      .sum = epilogue->sum,

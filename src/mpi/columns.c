@@ -65,8 +65,11 @@ static muonium_status plan_columns(muonium_mpi_columns *c, const muonium_plan_op
         return status;
     }
     c->nonfinite = c->plan->options.nonfinite;
-    size_t block = mu_block_columns(c->plan->kernel, c->all);
-    status = mu_plan_narrow(c->plan, c->cols);
+    size_t block = 0;
+    status = mu_block_of_precision(c->plan->options.precision, c->all, &block);
+    if (status == MUONIUM_OK) {
+        status = mu_plan_narrow(c->plan, c->cols);
+    }
     if (status == MUONIUM_OK) {
         status =
             mu_sharing_make(&c->d, c->rows, c->all, c->cols, block, c->plan->kernel, &c->sharing);

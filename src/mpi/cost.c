@@ -4,7 +4,7 @@
  */
 #include "mpi/plan.h"
 
-#include "matmul/matmul.h"
+#include "orthogonalize/plan.h"
 
 /* Gradient, state and parameter, read and written; the same for Muon and AdamW. */
 enum { BYTES_PER_ELEMENT = 28 };
@@ -80,14 +80,8 @@ static muonium_status flops_of_part(memory *m, const mu_parameter *p, const mu_p
 
 static muonium_status find_block(const muonium_group *group, mu_part *part)
 {
-    const mu_kernel *kernel = NULL;
-    muonium_dtype real = group->options.plan.precision == MUONIUM_F64 ? MUONIUM_F64 : MUONIUM_F32;
-    muonium_status status = mu_kernel_choose(real, &kernel);
-    if (status == MUONIUM_OK) {
-        part->col_count = part->rows < part->cols ? part->cols : part->rows;
-        part->block = mu_block_columns(kernel, part->col_count);
-    }
-    return status;
+    part->col_count = part->rows < part->cols ? part->cols : part->rows;
+    return mu_block_of_precision(group->options.plan.precision, part->col_count, &part->block);
 }
 
 muonium_status mu_price_parts(const muonium_optimizer *description,

@@ -137,8 +137,8 @@ static muonium_status plan_class(mu_class *c, size_t capacity)
     if (status != MUONIUM_OK) {
         return status;
     }
-    c->block = mu_block_columns(plan->kernel, n);
-    if (across) {
+    status = mu_block_of_precision(options.precision, n, &c->block);
+    if (status == MUONIUM_OK && across) {
         status = mu_plan_narrow(plan, c->n);
     }
     if (status == MUONIUM_OK) {

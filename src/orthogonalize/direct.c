@@ -199,7 +199,7 @@ static void evaluate_direct(mu_run *run)
 bool mu_direct_refuses(const muonium_plan_options *o, const mu_direct_set *set, char *reason,
                        size_t size)
 {
-    if (o->precision == MUONIUM_BF16 || o->precision == MUONIUM_F16) {
+    if (mu_precision_of(o->precision)->half) {
         return snprintf(reason, size, "it computes in f32 or f64; change precision") > 0;
     }
     if (mu_normalization_of(o->normalization)->trusts_caller) {

@@ -113,7 +113,11 @@ static mu_run begin_run(const muonium_plan *plan, mu_oriented in, mu_oriented ou
     }
     run.row_sums = (double *)(void *)memory;
     memory += mu_round_up(2 * plan->m * sizeof(double), MU_ALIGNMENT);
-    run.with = (mu_matmul){.kernel = plan->kernel, .workers = workers, .scratch = memory};
+    run.with = (mu_matmul){.kernel = plan->kernel,
+                           .workers = workers,
+                           .scratch = memory,
+                           .digits = plan->precision->digits,
+                           .int8 = plan->int8};
     return run;
 }
 
@@ -137,6 +141,7 @@ static bool attempt(mu_run *run, const mu_survey *survey)
     run->has_gram = false;
     run->with.kernel = run->plan->kernel;
     run->with.separate = false;
+    run->with.digits = run->plan->precision->digits;
     mu_normalize(run, survey);
     run->with.kernel = run->plan->multiplier;
     run->with.separate = run->plan->half;

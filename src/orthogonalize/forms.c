@@ -103,27 +103,12 @@ static const mu_form *cheapest_quintic(const muonium_plan *plan)
     return gram ? &mu_form_gram : &mu_form_standard;
 }
 
-static double unit_of(muonium_dtype precision)
-{
-    switch (precision) {
-    case MUONIUM_F64:
-        return 0x1p-53;
-    case MUONIUM_BF16:
-        return 0x1p-9;
-    case MUONIUM_F16:
-        return 0x1p-12;
-    case MUONIUM_F32:
-        break;
-    }
-    return 0x1p-24;
-}
-
 void mu_choose_form(muonium_plan *plan)
 {
     const muonium_plan_options *o = &plan->options;
     const form_choice *choice = choice_of(o->form);
     if (choice->form ? choice->form->restarts : plan->m < plan->n) {
-        mu_choose_restarts((const double(*)[3])plan->table, o->steps, unit_of(o->precision),
+        mu_choose_restarts((const double(*)[3])plan->table, o->steps, plan->precision->unit,
                            plan->restart);
     }
     plan->form = choice->form;

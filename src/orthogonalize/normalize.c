@@ -29,7 +29,7 @@ static double rounded(const muonium_plan *plan, double value)
     if (!plan->round.divisor) {
         return value;
     }
-    int exponent, bits = plan->options.precision == MUONIUM_BF16 ? 8 : 11;
+    int exponent, bits = plan->precision->type == MUONIUM_BF16 ? 8 : 11;
     float fraction = (float)frexp(value, &exponent);
     return ldexp(nearbyint(ldexp((double)fraction, bits)), exponent - bits);
 }
@@ -221,6 +221,7 @@ void mu_normalize(mu_run *run, const mu_survey *survey)
         if (survey->largest <= plan->edge[0]) {
             run->certificate.divisor = 1;
             run->ceiling = INFINITY;
+            mu_x_make_readable(run);
             if (plan->half) {
                 mu_x_copy(run, NULL);
             }
@@ -229,6 +230,7 @@ void mu_normalize(mu_run *run, const mu_survey *survey)
         run->certificate.rescued++;
     }
     int exponent = reduce_exponent(run, survey->exponent);
+    mu_x_make_readable(run);
     run->x.scale = ldexp(1, -exponent);
     double frobenius = plan->round.input ? round_input(run) : sqrt(survey->sum_squares);
     plan->normalization->divide(run, survey, frobenius);

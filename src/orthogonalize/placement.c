@@ -133,7 +133,7 @@ static void copy_rows(void *context, size_t index, unsigned worker)
                 ops->scale(row, cols, 1 / copy->row_divisor[first + i]);
             }
             if (plan->half && copy->exponent == 0) {
-                ops->round(row, cols, plan->options.precision);
+                ops->round(row, cols, plan->precision->type);
             }
         }
         if (!unbuffered) {
@@ -157,6 +157,13 @@ void mu_x_copy(mu_run *run, const double *row_divisor)
 void mu_x_copy_shifted(mu_run *run, int exponent)
 {
     copy_x((x_copy){run, NULL, exponent});
+}
+
+void mu_x_make_readable(mu_run *run)
+{
+    if (run->plan->int8 && run->x.dtype != MUONIUM_F32) {
+        mu_x_copy(run, NULL);
+    }
 }
 
 void mu_x_settle(mu_run *run)
@@ -195,7 +202,7 @@ static void round_lines(void *context, size_t index, unsigned worker)
     (void)worker;
     for (size_t i = index * MU_ROWS_PER_TASK; i < end && i < lines.count; i++) {
         size_t skip = i * lines.ld * muonium_dtype_size(run->local.dtype);
-        plan->rows->round(run->local.data + skip, lines.length, plan->options.precision);
+        plan->rows->round(run->local.data + skip, lines.length, plan->precision->type);
     }
 }
 
@@ -213,7 +220,7 @@ static void sum_rounded_rows(void *context, size_t index, unsigned worker)
     const rounded_sum *s = context;
     const muonium_plan *plan = s->run->plan;
     const mu_rows *ops = plan->rows;
-    muonium_dtype half = plan->options.precision;
+    muonium_dtype half = plan->precision->type;
     size_t bytes = muonium_dtype_size(ops->type), row = index * MU_ROWS_PER_TASK;
     size_t rows = plan->m - row < MU_ROWS_PER_TASK ? plan->m - row : MU_ROWS_PER_TASK;
     double buffer[MU_ROWS_PER_TASK * MU_COLS_PER_BLOCK]; /* of the kernel's type */

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "coefficients/coefficients.h"
+#include "matmul/fixed.h"
 #include "options/options.h"
 #include "orthogonalize/run.h"
 
@@ -59,6 +60,14 @@ static bool bytes_for(const muonium_plan *plan, unsigned workers, size_t *bytes)
         return false;
     }
     scratch = rounded > scratch ? rounded : scratch;
+    if (plan->int8) {
+        size_t fixed;
+        if (!mu_fixed_scratch(plan->int8, plan->precision->digits, plan->m, plan->n, workers,
+                              &fixed)) {
+            return false;
+        }
+        scratch = fixed > scratch ? fixed : scratch;
+    }
     return mu_add(scratch, x, bytes) && mu_add(*bytes, square, bytes) &&
            mu_add(*bytes, sums, bytes) && mu_add(*bytes, 8 * MU_ALIGNMENT, bytes);
 }
@@ -136,6 +145,7 @@ muonium_plan mu_careful_plan(const muonium_plan *plan)
     careful.form = &mu_form_standard;
     careful.direct = NULL;
     careful.half = false;
+    careful.precision = mu_precision_of(careful.int8 ? MUONIUM_FIXED23 : plan->kernel->type);
     careful.round = (mu_rounding){0};
     careful.multiplier = careful.kernel;
     careful.options.safety_factor = fmax(1, careful.options.safety_factor);
@@ -144,11 +154,13 @@ muonium_plan mu_careful_plan(const muonium_plan *plan)
 
 static muonium_status choose_kernels(muonium_plan *plan)
 {
-    muonium_dtype precision = plan->options.precision;
-    muonium_dtype real = precision == MUONIUM_F64 ? MUONIUM_F64 : MUONIUM_F32;
-    muonium_status status = mu_kernel_choose(real, &plan->kernel);
+    const mu_precision *precision = plan->precision;
+    muonium_status status = mu_kernel_choose(precision->real, &plan->kernel);
     if (status == MUONIUM_OK) {
-        status = mu_kernel_choose(precision, &plan->multiplier);
+        status = mu_kernel_choose(precision->type, &plan->multiplier);
+    }
+    if (status == MUONIUM_OK && precision->digits > 0) {
+        status = mu_int8_choose(&plan->int8);
     }
     if (status == MUONIUM_OK) {
         status = mu_rows_choose(MUONIUM_F64, &plan->wide);
@@ -163,6 +175,7 @@ static muonium_status fill_plan(muonium_plan *plan)
 {
     const muonium_plan_options *o = &plan->options;
     muonium_status status = mu_choose_coefficients(o, plan->table);
+    plan->precision = mu_precision_of(o->precision);
     if (status == MUONIUM_OK) {
         status = mu_check_methods(o);
     }
@@ -176,7 +189,7 @@ static muonium_status fill_plan(muonium_plan *plan)
         return status;
     }
     plan->tall = plan->shape.rows > plan->shape.cols;
-    plan->half = o->precision == MUONIUM_BF16 || o->precision == MUONIUM_F16;
+    plan->half = plan->precision->half;
     plan->m = plan->tall ? plan->shape.cols : plan->shape.rows;
     plan->n = plan->tall ? plan->shape.rows : plan->shape.cols;
     plan->normalization = mu_normalization_of(o->normalization);

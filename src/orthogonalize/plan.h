@@ -18,6 +18,22 @@ typedef struct mu_run mu_run;
 typedef struct mu_form mu_form;
 typedef struct mu_normalization mu_normalization;
 
+/* What products compute in: a row of the table in precision.c. */
+typedef struct mu_precision {
+    muonium_dtype real; /* type of X and R: f32 or f64 */
+    muonium_dtype type; /* what intermediates are rounded to */
+    bool half;          /* that is a half type */
+    int digits;         /* of fixed-point products, see fixed.h; 0: none */
+    double unit;        /* relative error of rounding */
+} mu_precision;
+
+/* The row for a value of the enum; NULL: unknown. */
+const mu_precision *mu_precision_of(muonium_dtype id);
+
+/* Columns of the blocks by which sums over k columns are formed at a precision: the Gram matrices
+ * of such blocks, added in order, are bit for bit that of the whole. */
+MU_SHARED muonium_status mu_block_of_precision(muonium_dtype precision, size_t k, size_t *block);
+
 /* What the standard form rounds to a half type besides the normalised X, R, b R + c R^2 and the
  * new X: a row of the table in plan.c. In f32 and f64 nothing is rounded. */
 typedef struct mu_rounding {
@@ -43,10 +59,12 @@ struct muonium_plan {
     const mu_direct_set *direct; /* set of the direct form; NULL: another form */
     const mu_kernel *kernel;     /* f32 or f64: the type of X and R */
     const mu_kernel *multiplier; /* for products of the iterations: the same, or bf16 */
-    const mu_rows *rows;         /* row operations of the kernel's type */
-    const mu_rows *wide;         /* row operations of f64, for values beyond f32 */
+    const mu_int8_kernel *int8;  /* for fixed-point products; NULL: there are none */
+    const mu_precision *precision;
+    const mu_rows *rows; /* row operations of the kernel's type */
+    const mu_rows *wide; /* row operations of f64, for values beyond f32 */
     bool tall;
-    bool half; /* options.precision is a half type: round to it */
+    bool half; /* the precision is a half type: round to it */
     mu_rounding round;
     bool in_place; /* X stays in the caller's matrix, which is also the result */
     size_t m, n;

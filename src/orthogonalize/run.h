@@ -107,6 +107,9 @@ void mu_x_copy(mu_run *run, const double *row_divisor);
 /* Copy X * 2^-exponent to run->local, without regard to its factor. Not rounded to a half type. */
 void mu_x_copy_shifted(mu_run *run, int exponent);
 
+/* Copy X, converted, if products cannot read its type. */
+void mu_x_make_readable(mu_run *run);
+
 /* Copy X if the iterations need that, or are faster with it. */
 void mu_x_settle(mu_run *run);
 
@@ -124,7 +127,7 @@ void mu_x_fill(mu_run *run, double value);
 /* Multiply by a factor. */
 void mu_scale_square(mu_run *run, void *square, double factor);
 
-/* Round to options.precision; nothing to do in f32 and f64. */
+/* Round to a half precision; nothing to do in the others. */
 void mu_round_square(mu_run *run, void *square);
 
 /* to = round(factor * from); both may be the same matrix. */

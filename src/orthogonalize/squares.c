@@ -47,7 +47,7 @@ void mu_scale_square(mu_run *run, void *square, double factor)
 static void round_row(const square_pass *pass, size_t i)
 {
     const muonium_plan *plan = pass->run->plan;
-    plan->rows->round(square_row(pass, pass->matrix, i), plan->m, plan->options.precision);
+    plan->rows->round(square_row(pass, pass->matrix, i), plan->m, plan->precision->type);
 }
 
 void mu_round_square(mu_run *run, void *square)
@@ -62,7 +62,7 @@ static void round_row_multiple(const square_pass *pass, size_t i)
     const muonium_plan *plan = pass->run->plan;
     void *row = square_row(pass, pass->matrix, i);
     plan->rows->add(row, square_row(pass, pass->other, i), plan->m, pass->factor, false);
-    plan->rows->round(row, plan->m, plan->options.precision);
+    plan->rows->round(row, plan->m, plan->precision->type);
 }
 
 void mu_round_multiple(mu_run *run, double factor, const void *from, void *to)
@@ -75,7 +75,7 @@ static void round_row_sum(const square_pass *pass, size_t i)
     const muonium_plan *plan = pass->run->plan;
     plan->rows->combine(square_row(pass, pass->matrix, i), pass->factor,
                         square_row(pass, pass->other, i), pass->other_factor, plan->m,
-                        plan->options.precision);
+                        plan->precision->type);
 }
 
 void mu_round_sum(mu_run *run, double alpha, void *to, double beta, const void *from)

@@ -20,7 +20,7 @@ def cpu(**variables):
 def fixture_native():
     """The CPU's description; the tests are of those that multiply bf16."""
     found = cpu(MUONIUM_CPU="")
-    if found["isa"] != "avx512_bf16":
+    if found["isa"] not in ("avx512_bf16", "amx"):
         pytest.skip("this CPU or build has no AVX512-BF16")
     return found
 

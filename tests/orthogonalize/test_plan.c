@@ -87,7 +87,7 @@ static void bad_options_are_refused_by_name(void **state)
     REFUSE(normalization, (muonium_normalization)5, "5");
     REFUSE(normalization, (muonium_normalization)-1, "-1");
     REFUSE(eps_mode, (muonium_eps_mode)4, "4");
-    REFUSE(precision, (muonium_dtype)4, "4");
+    REFUSE(precision, (muonium_dtype)6, "6");
     REFUSE(precision, (muonium_dtype)-1, "-1");
     REFUSE(form, (muonium_form)77, "77");
     REFUSE(rounding, (muonium_rounding)5, "5");

@@ -20,7 +20,7 @@
 
 #include "base/half.h"
 
-#define MU_EMULATE_AVX512
+#define MU_EMULATE
 
 /* The two that SIMDe has are not fused, and its names are macros. */
 #undef _mm512_fmadd_ps

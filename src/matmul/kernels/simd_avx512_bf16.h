@@ -3,14 +3,14 @@
  * them (pack_pairs.h). The first k of a pair is its upper half, because
  * the instruction adds the product of that one first. Subnormal numbers count as zero.
  *
- * Tests on CPUs without it define MU_EMULATE_AVX512 and supply the functions themselves.
+ * Tests on CPUs without it define MU_EMULATE and supply the functions themselves.
  */
 #ifndef MU_SIMD_AVX512_BF16_H
 #define MU_SIMD_AVX512_BF16_H
 
 #include "vector/kernels/simd_avx512.h"
 
-#ifndef MU_EMULATE_AVX512
+#ifndef MU_EMULATE
 
 static inline vf_t vf_fma_pairs(vf_t a, vf_t b, vf_t c)
 {

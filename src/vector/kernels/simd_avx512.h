@@ -2,12 +2,12 @@
  * simd_avx512.h: the SIMD operations of rows_template.h for AVX-512 F, DQ, BW, VL.
  *
  * Tests on CPUs without AVX-512 compile the kernel against an emulation of these
- * intrinsics; they then define MU_EMULATE_AVX512 and provide the include.
+ * intrinsics; they then define MU_EMULATE and provide the include.
  */
 #ifndef MU_SIMD_AVX512_H
 #define MU_SIMD_AVX512_H
 
-#ifndef MU_EMULATE_AVX512
+#ifndef MU_EMULATE
 #include <immintrin.h>
 #endif
 

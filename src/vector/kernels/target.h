@@ -1,6 +1,6 @@
 /*
  * target.h: compile what follows for an instruction set, whatever the compiler's flags are. A
- * kernel file defines TARGET_AVX2, TARGET_AVX512 or TARGET_AVX512_BF16, includes this before any
+ * kernel file defines TARGET_name for one of the sets below, includes this before any
  * other header of the library, and ends with target_end.h. The dispatcher calls its functions only
  * where the CPU has the instructions. No include guard, on purpose.
  *
@@ -12,31 +12,53 @@
 #include <stdint.h>
 #include <string.h>
 
-#if !defined(MU_EMULATE_AVX512) /* tests compile kernels for instructions that are emulated */
+#if !defined(MU_EMULATE) /* tests compile kernels for instructions that are emulated */
 #include <immintrin.h>
 
+/* clang-format off */
 #if defined(__clang__)
 #if defined(TARGET_AVX2)
-#pragma clang attribute push(__attribute__((target("avx2,fma,f16c"))), apply_to = function)
-#elif defined(TARGET_AVX512)
-#pragma clang attribute push(                                                                      \
-    __attribute__((target("avx2,fma,f16c,avx512f,avx512dq,avx512bw,avx512vl"))),                   \
+#pragma clang attribute push(__attribute__((target("avx2,fma,f16c"))), \
     apply_to = function)
-#else
-#pragma clang attribute push(                                                                      \
-    __attribute__((target("avx2,fma,f16c,avx512f,avx512dq,avx512bw,avx512vl,avx512bf16"))),        \
+#elif defined(TARGET_AVX_VNNI)
+#pragma clang attribute push(__attribute__((target("avx2,fma,f16c,avxvnni"))), \
+    apply_to = function)
+#elif defined(TARGET_AVX512)
+#pragma clang attribute push( \
+    __attribute__((target("avx2,fma,f16c,avx512f,avx512dq,avx512bw,avx512vl"))), \
+    apply_to = function)
+#elif defined(TARGET_AVX512_VNNI)
+#pragma clang attribute push( \
+    __attribute__((target("avx2,fma,f16c,avx512f,avx512dq,avx512bw,avx512vl,avx512vnni"))), \
+    apply_to = function)
+#elif defined(TARGET_AVX512_BF16)
+#pragma clang attribute push( \
+    __attribute__((target("avx2,fma,f16c,avx512f,avx512dq,avx512bw,avx512vl,avx512bf16"))), \
+    apply_to = function)
+#elif defined(TARGET_AMX)
+#pragma clang attribute push( \
+    __attribute__((target("avx2,fma,f16c,avx512f,avx512dq,avx512bw,avx512vl,amx-tile,amx-int8"))), \
     apply_to = function)
 #endif
 #else
 #pragma GCC push_options
 #if defined(TARGET_AVX2)
 #pragma GCC target("avx2,fma,f16c")
+#elif defined(TARGET_AVX_VNNI)
+#pragma GCC target("avx2,fma,f16c,avxvnni")
 #elif defined(TARGET_AVX512)
 #pragma GCC target("avx2,fma,f16c,avx512f,avx512dq,avx512bw,avx512vl,prefer-vector-width=512")
-#else
-#pragma GCC target(                                                                                \
+#elif defined(TARGET_AVX512_VNNI)
+#pragma GCC target( \
+    "avx2,fma,f16c,avx512f,avx512dq,avx512bw,avx512vl,avx512vnni,prefer-vector-width=512")
+#elif defined(TARGET_AVX512_BF16)
+#pragma GCC target( \
     "avx2,fma,f16c,avx512f,avx512dq,avx512bw,avx512vl,avx512bf16,prefer-vector-width=512")
+#elif defined(TARGET_AMX)
+#pragma GCC target( \
+    "avx2,fma,f16c,avx512f,avx512dq,avx512bw,avx512vl,amx-tile,amx-int8,prefer-vector-width=512")
 #endif
 #endif
+/* clang-format on */
 
 #endif

@@ -1,7 +1,7 @@
 /*
  * target_end.h: the end of what target.h begins. No include guard, on purpose.
  */
-#if !defined(MU_EMULATE_AVX512)
+#if !defined(MU_EMULATE)
 #if defined(__clang__)
 #pragma clang attribute pop
 #else

@@ -1,0 +1,589 @@
+/*
+ * fixed.c: gram, symmul and apply in fixed point.
+ *
+ * A product has two sides. A side is packed as micropanels of digits, with two numbers per line:
+ * the unit by which its elements are multiplied before they are rounded to integers, and the unit
+ * of its first digit, by which sums are multiplied. Symmetric products pack both sides and compute
+ * blocks of the lower triangle. apply packs its symmetric operand, and every worker the lines of X
+ * that it multiplies, so that the result may take the place of X.
+ *
+ * Sums longer than MU_FIXED_K are cut into k-blocks, whose results are added in order.
+ */
+#include "matmul/fixed.h"
+
+#include <math.h>
+#include <string.h>
+
+enum {
+    BLOCK = 128,           /* rows and columns of a block of C: its digits fit L2 at k = 1024 */
+    SMALL_BLOCK = 64,      /* of products that workers share and that have few blocks */
+    LOWEST_EXPONENT = -100 /* of a line: the unit of smaller ones would not be an f32 */
+};
+
+/* One side of a product. */
+typedef struct side {
+    mu_digit_source source;
+    const mu_operand *unread; /* not NULL: what the source is to be loaded from, see load_lines */
+    bool by_columns;          /* its lines are columns of `unread` */
+    size_t lines;             /* in all */
+    size_t width;             /* of a micropanel: mr or nr */
+    size_t first_k;           /* of the k-blocks that are packed now */
+    size_t k;                 /* of all of these */
+    char *packed;             /* [k-block][micropanel] */
+    float *unit;              /* [k-block][line]: of the first digit */
+    int32_t *start;           /* [k-block][micropanel][sum][line]; NULL: not needed */
+    void (*pack)(int digits, const mu_digit_source *source, size_t lines, size_t k, size_t groups,
+                 const float *unit, void *packed);
+} side;
+
+typedef struct product {
+    const mu_int8_kernel *kernel;
+    int digits;
+    unsigned workers;
+    size_t block; /* side of a block of C */
+    const mu_rows *rows;
+    float *buffers; /* of MU_LINE_GROUP lines by a k-block for every worker */
+    size_t k;       /* length of the sums */
+    side a, b;
+    mu_fixed_epilogue epilogue; /* of the whole matrix, after the last k-block */
+    float *c;
+    size_t ldc;
+} product;
+
+static size_t least(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+static size_t count_of(size_t all, size_t each)
+{
+    return (all + each - 1) / each;
+}
+
+/* Words per line of a k-block, and the bytes of such a micropanel. */
+static size_t groups_of(const product *p, size_t k)
+{
+    return mu_round_up(count_of(k, 4), p->kernel->groups);
+}
+
+static size_t panel_bytes(const product *p, const side *s, size_t k)
+{
+    return groups_of(p, k) * 4 * s->width * (size_t)p->digits;
+}
+
+static size_t padded(const side *s)
+{
+    return mu_round_up(s->lines, MU_LINE_GROUP);
+}
+
+/* The first byte of a micropanel of a k-block: all but the last are of MU_FIXED_K terms. */
+static char *panel_at(const product *p, const side *s, size_t k_block, size_t panel)
+{
+    size_t k0 = k_block * MU_FIXED_K, panels = padded(s) / s->width;
+    return s->packed + k_block * panels * panel_bytes(p, s, MU_FIXED_K) +
+           panel * panel_bytes(p, s, least(MU_FIXED_K, s->k - k0));
+}
+
+/* ---- packing ---- */
+
+/* The exponent e of a line with this largest magnitude: it is at most 127/128 of 2^e. */
+static int exponent_of(float largest)
+{
+    int exponent;
+    float fraction = frexpf(largest, &exponent);
+    exponent += fraction > 127.0f / 128;
+    return largest > 0 && exponent > LOWEST_EXPONENT ? exponent : LOWEST_EXPONENT;
+}
+
+/* Convert k-block `k0` of `lines` lines from X, of any type and strides, to a buffer in which lines
+ * are adjacent. */
+static mu_digit_source load_lines(const product *p, const side *s, size_t first, size_t lines,
+                                  size_t k0, size_t k, float *buffer)
+{
+    const mu_operand *x = s->unread;
+    ptrdiff_t line = s->by_columns ? x->col_stride : x->row_stride;
+    ptrdiff_t step = s->by_columns ? x->row_stride : x->col_stride;
+    ptrdiff_t at = (ptrdiff_t)first * line + (ptrdiff_t)k0 * step;
+    const char *data = (const char *)x->data + at * (ptrdiff_t)muonium_dtype_size(x->dtype);
+    mu_block block = {(void *)(uintptr_t)data, x->dtype, step, line, k, lines};
+    p->rows->load(&block, buffer, MU_LINE_GROUP);
+    mu_digit_source source = {
+        .data = buffer, .line_stride = 1, .k_stride = MU_LINE_GROUP, .scale = s->source.scale};
+    return source;
+}
+
+/* The part of a source from (line, k) on. */
+static mu_digit_source part_of(const mu_digit_source *whole, size_t line, size_t k)
+{
+    mu_digit_source part = *whole;
+    ptrdiff_t at = (ptrdiff_t)line * whole->line_stride + (ptrdiff_t)k * whole->k_stride;
+    part.data += at;
+    part.other = whole->other ? whole->other + at : NULL;
+    part.offset += (ptrdiff_t)line - (ptrdiff_t)k;
+    return part;
+}
+
+/* The units of lines with these largest magnitudes: of the first digit, and by which elements are
+ * multiplied. A line with an element that is not finite has no digits, and the unit NaN. */
+static void set_units(int digits, const uint32_t *bits, size_t lines, float *unit, float *scale)
+{
+    for (size_t i = 0; i < lines; i++) {
+        float largest;
+        memcpy(&largest, &bits[i], sizeof largest);
+        bool finite = isfinite(largest);
+        int exponent = finite ? exponent_of(largest) : 0;
+        scale[i] = finite ? ldexpf(1, 8 * digits - 1 - exponent) : 0;
+        unit[i] = finite ? ldexpf(1, exponent - 7) : NAN;
+    }
+}
+
+/* Pack a k-block of the lines [first, first + MU_LINE_GROUP), as far as they exist, of a side, and
+ * of `twin`, unless that is NULL: the other side, with the same lines. */
+static void pack_lines(const product *p, const side *s, const side *twin, size_t k_block,
+                       size_t first, float *buffer)
+{
+    const mu_int8_kernel *kernel = p->kernel;
+    size_t lines = least(MU_LINE_GROUP, s->lines - first), k0 = k_block * MU_FIXED_K;
+    size_t k = least(MU_FIXED_K, s->k - k0), groups = groups_of(p, k);
+    uint32_t bits[MU_LINE_GROUP];
+    float scale[MU_LINE_GROUP];
+    mu_digit_source source = s->unread ? load_lines(p, s, first, lines, s->first_k + k0, k, buffer)
+                                       : part_of(&s->source, first, s->first_k + k0);
+    kernel->largest(&source, lines, k, bits);
+    set_units(p->digits, bits, lines, s->unit + k_block * padded(s) + first, scale);
+    for (const side *to = s; to; to = to == s ? twin : NULL) {
+        size_t panels = padded(to) / to->width;
+        for (size_t i = 0; i < lines; i += to->width) {
+            size_t panel = (first + i) / to->width;
+            char *packed = panel_at(p, to, k_block, panel);
+            mu_digit_source part = part_of(&source, i, 0);
+            to->pack(p->digits, &part, least(to->width, lines - i), k, groups, scale + i, packed);
+            if (to->start) {
+                kernel->start(p->digits, groups, packed,
+                              to->start + (k_block * panels + panel) * MU_SUMS * to->width);
+            }
+        }
+    }
+}
+
+typedef struct packing {
+    const product *p;
+    const side *sides[2];
+    bool twins;
+    size_t tasks[2]; /* of each side */
+} packing;
+
+static float *buffer_of(const product *p, unsigned worker)
+{
+    return p->buffers + worker * MU_LINE_GROUP * least(p->k, MU_FIXED_K);
+}
+
+static void pack_task(void *context, size_t index, unsigned worker)
+{
+    const packing *all = context;
+    bool second = index >= all->tasks[0];
+    const side *s = all->sides[second];
+    index -= second ? all->tasks[0] : 0;
+    size_t groups = count_of(s->lines, MU_LINE_GROUP);
+    pack_lines(all->p, s, all->twins ? all->sides[1] : NULL, index / groups,
+               index % groups * MU_LINE_GROUP, buffer_of(all->p, worker));
+}
+
+/* Pack all k-blocks at hand of one side (`second` is NULL) or of both. Twins share lines. */
+static void pack_sides(const product *p, const side *first, const side *second, bool twins)
+{
+    packing all = {p, {first, second}, twins, {0, 0}};
+    for (int i = 0; i < (second && !twins ? 2 : 1); i++) {
+        const side *s = all.sides[i];
+        all.tasks[i] = count_of(s->lines, MU_LINE_GROUP) * count_of(s->k, MU_FIXED_K);
+    }
+    mu_pool_run(pack_task, &all, all.tasks[0] + all.tasks[1], p->workers);
+}
+
+/* ---- tiles ---- */
+
+/* The tile of C at micropanels i of A and j of B, from all k-blocks at hand. */
+static void multiply_tile(const product *p, size_t i, size_t j, int32_t *sums, float *partial)
+{
+    const mu_int8_kernel *kernel = p->kernel;
+    const side *a = &p->a, *b = &p->b;
+    size_t mr = kernel->mr, nr = kernel->nr, row = i * mr, col = j * nr;
+    size_t rows = least(mr, a->lines - row), cols = least(nr, b->lines - col);
+    size_t blocks = count_of(a->k, MU_FIXED_K), panels = padded(a) / mr;
+    float *c = p->c + row * p->ldc + col;
+    mu_fixed_epilogue last = p->epilogue, between = {.before = NULL};
+    for (size_t t = 0; t < last.term_count; t++) {
+        last.terms[t].data +=
+            (ptrdiff_t)row * last.terms[t].row_stride + (ptrdiff_t)col * last.terms[t].col_stride;
+    }
+    last.offset += (ptrdiff_t)row - (ptrdiff_t)col;
+    if (last.before) {
+        last.before += (ptrdiff_t)row * last.before_ld + (ptrdiff_t)col;
+        between.before = last.before;
+        between.before_ld = last.before_ld;
+    }
+    for (size_t block = 0; block < blocks; block++) {
+        const int32_t *start = a->start ? a->start + (block * panels + i) * MU_SUMS * mr : NULL;
+        kernel->tile(p->digits, groups_of(p, least(MU_FIXED_K, a->k - block * MU_FIXED_K)),
+                     panel_at(p, a, block, i), panel_at(p, b, block, j), start, sums);
+        const float *row_unit = a->unit + block * padded(a) + row;
+        const float *col_unit = b->unit + block * padded(b) + col;
+        if (block + 1 < blocks) {
+            kernel->combine(sums, rows, cols, row_unit, col_unit, &between, partial, (ptrdiff_t)nr);
+            between.before = last.before = partial;
+            between.before_ld = last.before_ld = (ptrdiff_t)nr;
+        } else {
+            kernel->combine(sums, rows, cols, row_unit, col_unit, &last, c, (ptrdiff_t)p->ldc);
+        }
+    }
+}
+
+/* Tiles of rows [i0, i1) and columns [j0, j1) of C; `lower`: only those that reach the diagonal or
+ * below it. A micropanel of B is used for all rows before the next one. */
+static void multiply_block(const product *p, size_t i0, size_t i1, size_t j0, size_t j1, bool lower)
+{
+    const mu_int8_kernel *kernel = p->kernel;
+    enum { LARGEST_TILE = 32 * 32 };
+    int32_t sums[MU_SUMS * LARGEST_TILE];
+    float partial[LARGEST_TILE];
+    if (kernel->enter) {
+        kernel->enter();
+    }
+    for (size_t j = j0 / kernel->nr; j * kernel->nr < j1; j++) {
+        for (size_t i = i0 / kernel->mr; i * kernel->mr < i1; i++) {
+            if (!lower || (i + 1) * kernel->mr > j * kernel->nr) {
+                multiply_tile(p, i, j, sums, partial);
+            }
+        }
+    }
+    if (kernel->leave) {
+        kernel->leave();
+    }
+}
+
+/* ---- symmetric products ---- */
+
+typedef struct triangle {
+    product p;
+    const mu_symmul_epilogue *after; /* NULL: none */
+    bool twins;                      /* A and B have the same lines */
+    bool last;                       /* k-blocks are packed now: C is complete after them */
+} triangle;
+
+/* Row and column of block `index` of the lower triangle, in order of columns. */
+static void block_at(size_t index, size_t blocks, size_t *row, size_t *col)
+{
+    size_t j = 0;
+    while (index >= blocks - j) {
+        index -= blocks - j++;
+    }
+    *row = j + index;
+    *col = j;
+}
+
+static void triangle_task(void *context, size_t index, unsigned worker)
+{
+    const triangle *t = context;
+    const product *p = &t->p;
+    const mu_symmul_epilogue *after = t->after;
+    size_t m = p->a.lines, row, col, ldc = p->ldc;
+    (void)worker;
+    block_at(index, count_of(m, p->block), &row, &col);
+    size_t i0 = row * p->block, i1 = least(i0 + p->block, m);
+    size_t j0 = col * p->block, j1 = least(j0 + p->block, m);
+    multiply_block(p, i0, i1, j0, j1, row == col);
+    if (!t->last) {
+        return;
+    }
+    float *sum = after ? after->sum : NULL;
+    if (sum) {
+        for (size_t i = i0; i < i1; i++) {
+            size_t end = row == col ? i + 1 : j1;
+            p->rows->add(sum + i * ldc + j0, p->c + i * ldc + j0, end - j0, after->sum_factor,
+                         after->accumulate);
+        }
+    }
+    p->rows->mirror(after && after->last ? sum : p->c, (ptrdiff_t)ldc, i0, i1, j0, j1);
+}
+
+/* The scratch memory after the buffers. */
+static char *after_buffers(const product *p)
+{
+    return (char *)buffer_of(p, p->workers);
+}
+
+/* Memory for a side: digits, units and starts of as many k-blocks as `k` has. */
+static char *give_memory(const product *p, side *s, size_t k, bool is_a, char *memory)
+{
+    size_t lines = padded(s), blocks = count_of(k, MU_FIXED_K);
+    s->packed = memory;
+    memory += blocks * lines / s->width * panel_bytes(p, s, least(k, MU_FIXED_K));
+    s->unit = (float *)memory;
+    memory += blocks * lines * sizeof *s->unit;
+    s->start = is_a && p->kernel->start ? (int32_t *)memory : NULL;
+    return s->start ? memory + blocks * lines * MU_SUMS * sizeof *s->start : memory;
+}
+
+/* A product with sums of length k; a side without a source gets one later. */
+static product product_of(const mu_matmul *with, size_t k, const mu_digit_source *a, size_t a_lines,
+                          const mu_digit_source *b, size_t b_lines)
+{
+    const mu_int8_kernel *kernel = with->int8;
+    const mu_digit_source none = {.data = NULL};
+    product p = {.kernel = kernel,
+                 .digits = with->digits,
+                 .workers = with->workers,
+                 .block = BLOCK,
+                 .rows = with->kernel->rows,
+                 .buffers = with->scratch,
+                 .k = k,
+                 .a = {.source = a ? *a : none,
+                       .lines = a_lines,
+                       .width = kernel->mr,
+                       .pack = kernel->pack_a},
+                 .b = {.source = b ? *b : none,
+                       .lines = b_lines,
+                       .width = kernel->nr,
+                       .pack = kernel->pack_b}};
+    return p;
+}
+
+static void multiply_triangle(const mu_matmul *with, triangle *t)
+{
+    product *p = &t->p;
+    size_t k = p->k, m = p->a.lines, workers = least(mu_pool_workers(), with->workers);
+    mu_fixed_epilogue epilogue = p->epilogue, none = {.term_count = 0};
+    char *memory = give_memory(p, &p->a, least(k, MU_FIXED_K), true, after_buffers(p));
+    give_memory(p, &p->b, least(k, MU_FIXED_K), false, memory);
+    p->b.unit = t->twins ? p->a.unit : p->b.unit;
+    if (workers > 1 && m < 8 * BLOCK) {
+        p->block = SMALL_BLOCK;
+    }
+    size_t blocks = count_of(m, p->block);
+    for (size_t k0 = 0; k0 < k; k0 += MU_FIXED_K) {
+        p->a.first_k = p->b.first_k = k0;
+        p->a.k = p->b.k = least(MU_FIXED_K, k - k0);
+        t->last = k0 + MU_FIXED_K >= k;
+        p->epilogue = t->last ? epilogue : none;
+        if (k0 > 0) {
+            p->epilogue.before = p->c;
+            p->epilogue.before_ld = (ptrdiff_t)p->ldc;
+        }
+        pack_sides(p, &p->a, &p->b, t->twins);
+        mu_pool_run(triangle_task, t, blocks * (blocks + 1) / 2, with->workers);
+    }
+}
+
+/* ---- operands ---- */
+
+/* A square symmetric operand: digits of O, and d. */
+typedef struct split {
+    mu_digit_source source; /* lines adjacent */
+    float mean;             /* of the diagonal of s M + t N */
+    float shift;            /* d: that and the identity of the operand */
+} split;
+
+static split split_of(const mu_operand *o, size_t m)
+{
+    const float *data = o->data, *other = o->other;
+    size_t step = (size_t)o->row_stride + 1;
+    double sum = 0;
+    for (size_t i = 0; i < m; i++) {
+        sum += o->scale * (double)data[i * step];
+        sum += other ? o->other_scale * (double)other[i * step] : 0;
+    }
+    split s = {.mean = (float)(sum / (double)m)};
+    s.shift = (float)((double)s.mean + o->shift);
+    s.source = (mu_digit_source){.data = data,
+                                 .line_stride = 1,
+                                 .k_stride = o->row_stride,
+                                 .scale = (float)o->scale,
+                                 .other = other,
+                                 .other_scale = (float)o->other_scale,
+                                 .diagonal = s.mean};
+    return s;
+}
+
+/* The same digits with k adjacent: the matrix is symmetric. */
+static mu_digit_source as_rows(const mu_digit_source *source)
+{
+    mu_digit_source turned = *source;
+    turned.line_stride = source->k_stride;
+    turned.k_stride = source->line_stride;
+    return turned;
+}
+
+static mu_digit_source left_of(const mu_matmul *with, const split *s)
+{
+    return with->int8->rows_of_a ? as_rows(&s->source) : s->source;
+}
+
+static void add_term(mu_fixed_epilogue *f, const float *data, ptrdiff_t row_stride, double factor)
+{
+    for (size_t t = 0; t < f->term_count; t++) {
+        if (f->terms[t].data == data && f->terms[t].row_stride == row_stride) {
+            f->terms[t].factor = (float)((double)f->terms[t].factor + factor);
+            return;
+        }
+    }
+    if (factor != 0) {
+        f->terms[f->term_count].data = data;
+        f->terms[f->term_count].row_stride = row_stride;
+        f->terms[f->term_count].col_stride = 1;
+        f->terms[f->term_count++].factor = (float)factor;
+    }
+}
+
+/* factor * (s M + t N) */
+static void add_operand(mu_fixed_epilogue *f, const mu_operand *o, double factor)
+{
+    add_term(f, o->data, o->row_stride, factor * o->scale);
+    if (o->other) {
+        add_term(f, o->other, o->row_stride, factor * o->other_scale);
+    }
+}
+
+/* ---- the products ---- */
+
+/* Whether tiles take X as it is: f32, with k adjacent where that is packed fastest, else lines. */
+static bool is_ready(const mu_operand *x, ptrdiff_t line_stride, ptrdiff_t k_stride, bool rows)
+{
+    return x->dtype == MUONIUM_F32 && (rows ? k_stride : line_stride) == 1;
+}
+
+/* X as a side, its lines being rows or columns. */
+static void set_x(side *s, const mu_operand *x, bool by_columns, bool rows_of_a)
+{
+    ptrdiff_t line = by_columns ? x->col_stride : x->row_stride;
+    ptrdiff_t step = by_columns ? x->row_stride : x->col_stride;
+    s->source = (mu_digit_source){
+        .data = x->data, .line_stride = line, .k_stride = step, .scale = (float)x->scale};
+    s->unread = is_ready(x, line, step, rows_of_a) ? NULL : x;
+    s->by_columns = by_columns;
+}
+
+void mu_fixed_gram(const mu_matmul *with, size_t m, size_t n, const mu_operand *x, float *c,
+                   size_t ldc)
+{
+    triangle t = {.p = product_of(with, n, NULL, m, NULL, m), .twins = true};
+    set_x(&t.p.a, x, false, false);
+    t.p.c = c;
+    t.p.ldc = ldc;
+    multiply_triangle(with, &t);
+}
+
+void mu_fixed_symmul(const mu_matmul *with, size_t m, const mu_operand *a, const mu_operand *b,
+                     float *c, size_t ldc, const mu_symmul_epilogue *after)
+{
+    split left = split_of(a, m), right = split_of(b, m);
+    mu_digit_source a_source = left_of(with, &left);
+    triangle t = {.p = product_of(with, m, &a_source, m, &right.source, m), .after = after};
+    mu_fixed_epilogue *f = &t.p.epilogue;
+    double da = left.shift, db = right.shift;
+    add_operand(f, a, db);
+    add_operand(f, b, da);
+    if (after->plus) {
+        add_term(f, after->plus, (ptrdiff_t)ldc, after->plus_factor);
+    }
+    f->shift =
+        (float)(da * db - db * (double)left.mean - da * (double)right.mean + after->plus_identity);
+    t.p.c = c;
+    t.p.ldc = ldc;
+    multiply_triangle(with, &t);
+}
+
+typedef struct application {
+    product p;
+    bool right; /* X is the right operand, and Y lies row by row */
+    size_t private_bytes;
+    char *private_memory;
+} application;
+
+/* Some lines of X: packed by this worker, then multiplied by all of A. */
+static void apply_task(void *context, size_t index, unsigned worker)
+{
+    const application *all = context;
+    product p = all->p;
+    side *x = all->right ? &p.b : &p.a;
+    size_t line = index * p.block, lines = least(p.block, x->lines - line);
+    mu_operand unread;
+    if (x->unread) {
+        unread = *x->unread;
+        ptrdiff_t skip = (ptrdiff_t)line * unread.col_stride;
+        skip *= (ptrdiff_t)muonium_dtype_size(unread.dtype);
+        unread.data = (const char *)unread.data + skip;
+        x->unread = &unread;
+    } else {
+        x->source.data += (ptrdiff_t)line * x->source.line_stride;
+    }
+    x->lines = lines;
+    p.c += line * (all->right ? 1 : p.ldc);
+    for (size_t t = 0; t < p.epilogue.term_count; t++) {
+        p.epilogue.terms[t].data += (ptrdiff_t)line * (all->right ? p.epilogue.terms[t].col_stride
+                                                                  : p.epilogue.terms[t].row_stride);
+    }
+    give_memory(&p, x, x->k, !all->right, all->private_memory + worker * all->private_bytes);
+    for (size_t block = 0; block * MU_FIXED_K < x->k; block++) {
+        for (size_t i = 0; i < lines; i += MU_LINE_GROUP) {
+            pack_lines(&p, x, NULL, block, i, buffer_of(&p, worker));
+        }
+    }
+    multiply_block(&p, 0, p.a.lines, 0, p.b.lines, false);
+}
+
+/* Bytes that give_memory takes for a side. */
+static size_t side_bytes(const mu_int8_kernel *kernel, int digits, size_t lines, size_t k)
+{
+    size_t blocks = count_of(k, MU_FIXED_K), all = mu_round_up(lines, MU_LINE_GROUP);
+    size_t groups = mu_round_up(count_of(least(k, MU_FIXED_K), 4), kernel->groups);
+    size_t per_line = groups * 4 * (size_t)digits + sizeof(float) + MU_SUMS * sizeof(int32_t);
+    return mu_round_up(blocks * all * per_line, MU_ALIGNMENT);
+}
+
+void mu_fixed_apply(const mu_matmul *with, size_t m, size_t n, const mu_operand *a,
+                    const mu_operand *x, float *y, size_t row_stride, size_t col_stride)
+{
+    split h = split_of(a, m);
+    application all = {.right = col_stride == 1};
+    mu_digit_source left = left_of(with, &h);
+    all.p = all.right ? product_of(with, m, &left, m, NULL, n)
+                      : product_of(with, m, NULL, n, &h.source, m);
+    product *p = &all.p;
+    side *shared = all.right ? &p->a : &p->b, *streamed = all.right ? &p->b : &p->a;
+    set_x(streamed, x, true, !all.right && with->int8->rows_of_a);
+    p->a.k = p->b.k = m;
+    p->c = y;
+    p->ldc = all.right ? row_stride : col_stride;
+    p->epilogue.term_count = 1;
+    p->epilogue.terms[0].data = x->data;
+    p->epilogue.terms[0].row_stride = all.right ? x->row_stride : x->col_stride;
+    p->epilogue.terms[0].col_stride = all.right ? x->col_stride : x->row_stride;
+    p->epilogue.terms[0].factor = (float)((double)h.shift * x->scale);
+    give_memory(p, shared, m, all.right, after_buffers(p));
+    all.private_memory = after_buffers(p) + side_bytes(with->int8, with->digits, m, m);
+    all.private_bytes = side_bytes(with->int8, with->digits, BLOCK, m);
+    size_t workers = least(mu_pool_workers(), with->workers);
+    p->block = n < 2 * BLOCK * workers ? SMALL_BLOCK : BLOCK;
+    pack_sides(p, shared, NULL, false);
+    mu_pool_run(apply_task, &all, count_of(n, p->block), with->workers);
+}
+
+bool mu_fixed_scratch(const mu_int8_kernel *kernel, int digits, size_t m, size_t n,
+                      unsigned workers, size_t *bytes)
+{
+    size_t limit;
+    if (!mu_add(m, 2 * MU_LINE_GROUP, &limit) || !mu_mul(limit, limit, &limit) ||
+        !mu_mul(limit, 64, &limit) || !mu_mul(mu_round_up(m, 256), 64 * (size_t)BLOCK, &limit) ||
+        !mu_mul(limit, workers, &limit) || n > SIZE_MAX / 64) {
+        return false;
+    }
+    size_t gram = 2 * side_bytes(kernel, digits, m, least(n, MU_FIXED_K));
+    size_t symmul = 2 * side_bytes(kernel, digits, m, least(m, MU_FIXED_K));
+    size_t apply =
+        side_bytes(kernel, digits, m, m) + workers * side_bytes(kernel, digits, BLOCK, m);
+    size_t longest = least(m > n ? m : n, MU_FIXED_K);
+    *bytes = gram > symmul ? gram : symmul;
+    *bytes = apply > *bytes ? apply : *bytes;
+    *bytes += workers * mu_round_up(MU_LINE_GROUP * longest * sizeof(float), MU_ALIGNMENT);
+    return true;
+}

@@ -1,0 +1,147 @@
+/*
+ * int8_amx.c: fixed-point products with AMX-INT8. A tile register holds 16 rows of 64 bytes;
+ * tdpbssd multiplies 16 rows by 64 k of A with 64 k by 16 columns of B.
+ *
+ * S_0 of a 32 x 32 tile takes four registers for sums and four for operands. S_1 and S_2 are then
+ * computed together on halves of 16 columns, ten products for nine loads. docs/performance.md
+ * compares the orders that were tried.
+ *
+ * Tests on CPUs without AMX define MU_EMULATE and provide the tile instructions.
+ */
+#include "base/base.h"
+
+#if defined(MU_HAVE_AMX)
+
+#define TARGET_AMX
+#include "vector/kernels/target.h"
+
+#if defined(MU_EMULATE)
+#define VL 4
+#include "vector/kernels/simd_portable.h"
+#else
+#define VL 16
+#include "vector/kernels/simd_avx512.h"
+#endif
+
+#define MR 32
+#define NR 32
+#define A_LINES 1
+#define B_LINES 16
+#define GROUPS 16
+#define BIAS 0
+#include "matmul/kernels/int8_template.h"
+
+/* Compilers do not know that tile instructions read and write memory: nothing may be moved past
+ * this. */
+#define MEMORY_BARRIER() __asm__ volatile("" ::: "memory")
+
+enum {
+    REGISTER = 1024, /* bytes of a tile register, */
+    ROW = 64         /* and of one of its rows */
+};
+
+/* All eight registers as 16 rows of 64 bytes. */
+static void enter(void)
+{
+    static const struct {
+        uint8_t palette, start_row, reserved[14];
+        uint16_t row_bytes[16];
+        uint8_t rows[16];
+    } config = {.palette = 1,
+                .row_bytes = {ROW, ROW, ROW, ROW, ROW, ROW, ROW, ROW},
+                .rows = {16, 16, 16, 16, 16, 16, 16, 16}};
+    _tile_loadconfig(&config);
+}
+
+static void leave(void)
+{
+    _tile_release();
+}
+
+static void tile(int digits, size_t groups, const void *packed_a, const void *packed_b,
+                 const int32_t *start, int32_t *c)
+{
+    size_t blocks = groups / GROUPS, step = (size_t)digits * 2 * REGISTER;
+    (void)start;
+    MEMORY_BARRIER();
+    const char *a = packed_a, *b = packed_b;
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+    for (size_t k = 0; k < blocks; k++, a += step, b += step) {
+        _tile_loadd(4, a, ROW);
+        _tile_loadd(6, b, ROW);
+        _tile_loadd(5, a + REGISTER, ROW);
+        _tile_loadd(7, b + REGISTER, ROW);
+        _tile_dpbssd(0, 4, 6);
+        _tile_dpbssd(1, 4, 7);
+        _tile_dpbssd(2, 5, 6);
+        _tile_dpbssd(3, 5, 7);
+    }
+    _tile_stored(0, c, 4 * NR);
+    _tile_stored(1, c + 16, 4 * NR);
+    _tile_stored(2, c + 16 * NR, 4 * NR);
+    _tile_stored(3, c + 16 * NR + 16, 4 * NR);
+    for (int half = 0; half < 2; half++) {
+        a = packed_a;
+        b = (const char *)packed_b + half * REGISTER;
+        _tile_zero(0);
+        _tile_zero(1);
+        _tile_zero(2);
+        _tile_zero(3);
+        for (size_t k = 0; k < blocks; k++, a += step, b += step) {
+            if (digits == 3) {
+                _tile_loadd(4, a, ROW);
+                _tile_loadd(6, b + 2 * REGISTER, ROW);
+                _tile_loadd(5, a + REGISTER, ROW);
+                _tile_dpbssd(0, 4, 6);
+                _tile_dpbssd(1, 5, 6);
+                _tile_loadd(7, b + 4 * REGISTER, ROW);
+                _tile_dpbssd(2, 4, 7);
+                _tile_dpbssd(3, 5, 7);
+                _tile_loadd(4, a + 2 * REGISTER, ROW);
+                _tile_loadd(5, a + 3 * REGISTER, ROW);
+                _tile_dpbssd(2, 4, 6);
+                _tile_dpbssd(3, 5, 6);
+                _tile_loadd(7, b, ROW);
+                _tile_dpbssd(0, 4, 7);
+                _tile_dpbssd(1, 5, 7);
+                _tile_loadd(4, a + 4 * REGISTER, ROW);
+                _tile_loadd(5, a + 5 * REGISTER, ROW);
+                _tile_dpbssd(2, 4, 7);
+                _tile_dpbssd(3, 5, 7);
+            } else {
+                _tile_loadd(4, a, ROW);
+                _tile_loadd(6, b + 2 * REGISTER, ROW);
+                _tile_loadd(5, a + REGISTER, ROW);
+                _tile_dpbssd(0, 4, 6);
+                _tile_dpbssd(1, 5, 6);
+                _tile_loadd(4, a + 2 * REGISTER, ROW);
+                _tile_loadd(5, a + 3 * REGISTER, ROW);
+                _tile_dpbssd(2, 4, 6);
+                _tile_dpbssd(3, 5, 6);
+                _tile_loadd(7, b, ROW);
+                _tile_dpbssd(0, 4, 7);
+                _tile_dpbssd(1, 5, 7);
+            }
+        }
+        int32_t *to = c + MR * NR + half * 16;
+        _tile_stored(0, to, 4 * NR);
+        _tile_stored(1, to + 16 * NR, 4 * NR);
+        to += MR * NR;
+        _tile_stored(2, to, 4 * NR);
+        _tile_stored(3, to + 16 * NR, 4 * NR);
+    }
+    MEMORY_BARRIER();
+}
+
+MU_INT8_KERNEL(amx_int8_32x32, .rows_of_a = true, .enter = enter, .leave = leave)
+
+#include "vector/kernels/target_end.h"
+
+#else
+
+typedef int mu_no_kernel_here; /* a translation unit must not be empty */
+
+#endif
