@@ -1,7 +1,8 @@
 # libmuonium_mpi: a second library, for programs that use MPI. It is built where there is an
-# MPI (MUONIUM_MPI=AUTO), always (ON) or never (OFF, as within another project). The shared one is linked with the shared
-# libmuonium, whose internals it reaches through the names marked MU_SHARED; the static one
-# goes with the static one. A program links both libraries of one kind and one version.
+# MPI (MUONIUM_MPI=AUTO), always (ON) or never (OFF, as within another project). The shared one is
+# linked with the shared libmuonium, whose internals it reaches through a table of functions
+# (src/private/private.h); the static one goes with the static one and needs no table. A program
+# links both libraries of one kind and one version.
 
 set(MUONIUM_MPI ${default_mpi} CACHE STRING "Build libmuonium_mpi: ON, OFF, or AUTO where there is an MPI")
 set_property(CACHE MUONIUM_MPI PROPERTY STRINGS AUTO ON OFF)
@@ -18,14 +19,19 @@ endif()
 file(GLOB mpi_sources CONFIGURE_DEPENDS src/mpi/*.c)
 
 if(muonium_with_mpi)
-    add_library(muonium-mpi-objects OBJECT ${mpi_sources})
-    target_include_directories(muonium-mpi-objects PRIVATE include src)
-    target_link_libraries(muonium-mpi-objects PRIVATE muonium-flags MPI::MPI_C)
-    set_target_properties(muonium-mpi-objects PROPERTIES
-        POSITION_INDEPENDENT_CODE ON
-        C_VISIBILITY_PRESET hidden)
-    add_library(muonium-mpi-static STATIC $<TARGET_OBJECTS:muonium-mpi-objects>)
-    add_library(muonium-mpi-shared SHARED $<TARGET_OBJECTS:muonium-mpi-objects>)
+    # The macros by which the shared library calls through the table.
+    set(private_list ${PROJECT_SOURCE_DIR}/src/private/private.def)
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${private_list})
+    file(STRINGS ${private_list} private_names REGEX "^MU_PRIVATE")
+    list(TRANSFORM private_names REPLACE "^MU_PRIVATE.(mu_[a-z0-9_]+).$"
+        "#define \\1 mu_libmuonium->\\1\n")
+    list(JOIN private_names "" private_macros)
+    file(GENERATE OUTPUT ${PROJECT_BINARY_DIR}/private/private_names.h CONTENT "${private_macros}")
+
+    add_library(muonium-mpi-static STATIC ${mpi_sources})
+    add_library(muonium-mpi-shared SHARED ${mpi_sources})
+    target_compile_definitions(muonium-mpi-shared PRIVATE MUONIUM_MPI_SHARED)
+    target_include_directories(muonium-mpi-shared PRIVATE ${PROJECT_BINARY_DIR}/private)
     target_link_libraries(muonium-mpi-static PUBLIC muonium-static MPI::MPI_C)
     target_link_libraries(muonium-mpi-shared PUBLIC muonium-shared MPI::MPI_C PRIVATE -lm)
     get_target_property(soversion muonium-shared SOVERSION)
@@ -35,7 +41,13 @@ if(muonium_with_mpi)
         VERSION ${PROJECT_VERSION}
         SOVERSION ${soversion})
     foreach(library muonium-mpi-static muonium-mpi-shared)
-        set_target_properties(${library} PROPERTIES OUTPUT_NAME muonium_mpi LINKER_LANGUAGE C)
+        set_target_properties(${library} PROPERTIES
+            OUTPUT_NAME muonium_mpi
+            LINKER_LANGUAGE C
+            POSITION_INDEPENDENT_CODE ON
+            C_VISIBILITY_PRESET hidden)
+        target_include_directories(${library} PRIVATE include src)
+        target_link_libraries(${library} PRIVATE $<BUILD_INTERFACE:muonium-flags>)
     endforeach()
     add_library(muonium::mpi ALIAS muonium-mpi-shared)
     add_library(muonium::mpi_static ALIAS muonium-mpi-static)

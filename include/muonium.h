@@ -652,6 +652,10 @@ typedef struct muonium_options {
                              step, the lines of muonium_warnings after "warning: ", and notes about
                              problems that are not errors */
     void *log_context;    /* passed to log */
+
+    bool adaptive; /* multiply the update of a Muon parameter by the dual norm of its direction,
+                      the sum of the products of the elements of D and O. Steps then grow with
+                      the gradients. A parameter must be one matrix. */
 } muonium_options;
 
 /* Fill with a recipe: NULL or "muonium" for our own defaults; "motif", "fp16", "fp32",

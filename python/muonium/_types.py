@@ -64,6 +64,7 @@ class LibraryOptions(TypedDict, total=False):
     decay: Optional[Decay]
     spatial_normalize: Optional[bool]
     maximize: Optional[bool]
+    adaptive: Optional[bool]
     normuon: Optional[bool]
     normuon_beta2: Optional[float]
     normuon_eps: Optional[float]

@@ -26,21 +26,13 @@
 #define MU_PRINTF(text, first)
 #endif
 
-/* Exported for libmuonium_mpi, which is built from the same sources and asks for the same
- * version; no part of the interface. Everything else without MUONIUM_API stays hidden. */
-#if defined(_WIN32)
-#define MU_SHARED
-#else
-#define MU_SHARED __attribute__((visibility("default")))
-#endif
-
 /* ---- status.c: errors ---- */
 
 /* Record the message of this thread and return `status`, so that a check reads
  *     if (steps < 1) return mu_fail(MUONIUM_INVALID, "steps is %d: ...", steps);
  * Numbers are formatted independently of the locale. The message may contain text from
  * outside, such as names and paths: see mu_clean. */
-MU_SHARED muonium_status mu_fail(muonium_status status, const char *format, ...) MU_PRINTF(2, 3);
+muonium_status mu_fail(muonium_status status, const char *format, ...) MU_PRINTF(2, 3);
 
 /* ---- utf8.c: UTF-8, and text from outside made fit to be shown ---- */
 
@@ -61,7 +53,7 @@ typedef struct mu_quoted {
     char text[128];
 } mu_quoted;
 
-MU_SHARED mu_quoted mu_quote(const char *name);
+mu_quoted mu_quote(const char *name);
 
 /* ---- callback.c: functions of the caller ---- */
 
@@ -74,7 +66,7 @@ const char *mu_callback_name(void);
 
 /* ---- hash.c: a number for a text, by FNV-1a ---- */
 
-MU_SHARED uint64_t mu_hash_text(const char *text);
+uint64_t mu_hash_text(const char *text);
 
 /* ---- index.c: numbers of things by the hash of their keys ---- */
 
@@ -104,11 +96,10 @@ muonium_status mu_versioned_check(const char *type, size_t size, size_t known);
 
 /* Fill the first `size` bytes, as many as the caller's version has, with the defaults. NULL
  * is allowed. */
-MU_SHARED void mu_versioned_init(void *options, size_t size, const void *defaults, size_t known);
+void mu_versioned_init(void *options, size_t size, const void *defaults, size_t known);
 
 /* Put what is given, unless that is NULL, over options that hold the defaults. */
-MU_SHARED muonium_status mu_versioned_read(const char *type, const void *given, void *options,
-                                           size_t known);
+muonium_status mu_versioned_read(const char *type, const void *given, void *options, size_t known);
 
 /* A struct that holds another directly after its struct_size, and what this library knows of
  * both. Either may be shorter in the caller's version. */
@@ -140,7 +131,7 @@ bool mu_parse_number(const char *text, size_t length, double *value);
 
 /* Copy what was filled to the caller's struct, and zero what the caller knows more. Both
  * structs start with struct_size, which is set to the number of bytes copied. */
-MU_SHARED void mu_sized_write(void *out, size_t size, const void *filled, size_t known);
+void mu_sized_write(void *out, size_t size, const void *filled, size_t known);
 
 /* Copy the caller's struct, and zero what the caller does not know. Fails, naming the type, if
  * a field that only the caller knows is not 0. */
@@ -204,10 +195,9 @@ mu_interval *mu_interval_find(mu_interval *root, mu_extent extent);
 
 #define MU_ALIGNMENT 64 /* of all memory that mu_alloc returns: a cache line, an AVX-512 vector */
 
-MU_SHARED void *mu_alloc(
-    size_t bytes); /* NULL on failure, without a message; never for 0 bytes alone */
-MU_SHARED void *mu_alloc_zeroed(size_t bytes);
-MU_SHARED void mu_free(void *memory); /* NULL is allowed */
+void *mu_alloc(size_t bytes); /* NULL on failure, without a message; never for 0 bytes alone */
+void *mu_alloc_zeroed(size_t bytes);
+void mu_free(void *memory); /* NULL is allowed */
 
 /* Have the system back memory that is about to be written for the first time, in one call
  * rather than page by page when it is touched. Advice: its content stays as it is. */
@@ -227,12 +217,12 @@ typedef void mu_task(void *context, size_t index, unsigned worker);
  * never deadlocks. Memory written before the call is visible to the pieces, and
  * what they write to the caller after it. A child that a task forks must not
  * return from that task. */
-MU_SHARED void mu_pool_run(mu_task *task, void *context, size_t count, unsigned max_workers);
+void mu_pool_run(mu_task *task, void *context, size_t count, unsigned max_workers);
 
 /* The most workers that a run started now by this thread can have: 1 inside a
  * task, else the number of threads in force. The number may change at any time,
  * so pass as `max_workers` the value that scratch memory was sized by. */
-MU_SHARED unsigned mu_pool_workers(void);
+unsigned mu_pool_workers(void);
 
 /* Fails if the number of threads in force should come from MUONIUM_NUM_THREADS, and that is
  * none. */
@@ -251,8 +241,8 @@ typedef struct mu_fenv {
 /* Round to nearest, denormals on, exceptions masked, until mu_fenv_leave. Every
  * public function that computes brackets its work in these; pool threads run
  * under the same settings. Exception flags raised in between are dropped. */
-MU_SHARED mu_fenv mu_fenv_enter(void);
-MU_SHARED void mu_fenv_leave(mu_fenv environment);
+mu_fenv mu_fenv_enter(void);
+void mu_fenv_leave(mu_fenv environment);
 
 /* ---- cpu.c: what the processor can do ---- */
 
@@ -311,12 +301,13 @@ const mu_cpu *mu_cpu_detect(void); /* cached; never fails */
 /* The value of MUONIUM_CPU as read once per process; NULL if unset or empty. */
 const char *mu_cpu_override(void);
 
-/* The features that kernels may use: all that the CPU has, or those of the instruction set that
- * MUONIUM_CPU names. Fails, with a message, if that variable or MUONIUM_NUM_THREADS cannot be
+/* Choose the features that kernels may use: all that the CPU has, or those of the instruction set
+ * that MUONIUM_CPU names. Fails, with a message, if that variable or MUONIUM_NUM_THREADS cannot be
  * obeyed. */
-muonium_status mu_cpu_choose(mu_features *usable);
+muonium_status mu_cpu_choose(void);
 
-/* Once that has succeeded: the most capable instruction set in use, and why. */
+/* Once that has succeeded: these features, the most capable instruction set in use, and why. */
+mu_features mu_cpu_usable(void);
 const char *mu_cpu_isa(void);
 const char *mu_cpu_reason(void);
 

@@ -256,14 +256,18 @@ static void choose(void)
     }
 }
 
-muonium_status mu_cpu_choose(mu_features *usable)
+muonium_status mu_cpu_choose(void)
 {
     pthread_once(&choice_made, choose);
     if (choice.problem[0]) {
         return mu_fail(MUONIUM_INVALID, "%s", choice.problem);
     }
-    *usable = choice.usable;
     return mu_pool_check(); /* here, because every caller that computes asks */
+}
+
+mu_features mu_cpu_usable(void)
+{
+    return choice.usable;
 }
 
 const char *mu_cpu_isa(void)

@@ -10,11 +10,11 @@
 #include "base/base.h"
 
 /* The checksum of data that follows bytes whose checksum is `crc`; 0 at first. */
-MU_SHARED uint32_t mu_crc32c(uint32_t crc, const void *data, size_t bytes);
+uint32_t mu_crc32c(uint32_t crc, const void *data, size_t bytes);
 
 /* The checksum of two runs of bytes, one after the other, from the checksums of each and
  * the length of the second. */
-MU_SHARED uint32_t mu_crc32c_join(uint32_t first, uint32_t second, size_t second_bytes);
+uint32_t mu_crc32c_join(uint32_t first, uint32_t second, size_t second_bytes);
 
 /* The two ways to compute it, for tests and benchmarks. The second is NULL where
  * the CPU has no instruction for it. */

@@ -48,13 +48,12 @@ muonium_status mu_incoming_allocate(mu_incoming *incoming);
 bool mu_incoming_is_plain(const mu_incoming_array *array);
 
 /* Convert `count` elements, to values[first] and following. */
-MU_SHARED void mu_incoming_convert(mu_incoming_array *array, size_t first, const void *from,
-                                   size_t count);
+void mu_incoming_convert(mu_incoming_array *array, size_t first, const void *from, size_t count);
 
 /* Whether `count` converted values are accepted; and an error that names the first that is not.
  * `label` names the source. */
-MU_SHARED bool mu_incoming_is_sound(const mu_incoming_array *array, size_t first, size_t count);
-MU_SHARED muonium_status mu_incoming_fault(const mu_incoming_array *array, const char *label);
+bool mu_incoming_is_sound(const mu_incoming_array *array, size_t first, size_t count);
+muonium_status mu_incoming_fault(const mu_incoming_array *array, const char *label);
 
 /* incoming_read.c: allocate the values of all arrays, read and check them. */
 typedef struct mu_reading {

@@ -52,7 +52,7 @@ typedef struct mu_shape_text {
 
 mu_shape_text mu_format_shape(size_t ndim, const uint64_t *shape);
 
-MU_SHARED muonium_status mu_state_no_memory(void);
+muonium_status mu_state_no_memory(void);
 
 /* Call `progress` unless it is NULL. */
 void mu_tell_progress(muonium_progress *progress, void *context, uint64_t done, uint64_t total);
@@ -70,25 +70,25 @@ typedef struct mu_state_source {
 } mu_state_source;
 
 /* Fail, naming the first value that a load would refuse. There must be one. */
-MU_SHARED muonium_status mu_save_fault(const mu_state_values *values);
+muonium_status mu_save_fault(const mu_state_values *values);
 
-MU_SHARED muonium_status mu_save_from(const muonium_optimizer *description,
-                                      const mu_state_source *source, const char *path);
+muonium_status mu_save_from(const muonium_optimizer *description, const mu_state_source *source,
+                            const char *path);
 
 typedef struct mu_incoming mu_incoming;
 
 /* Match a file with a description, as muonium_load_reader does, and pass the list of arrays to
  * `take`, which reads their values. If it succeeds, the description gets the steps and counters
  * of the file. */
-MU_SHARED muonium_status mu_load_into(muonium_optimizer *description, const muonium_reader *reader,
-                                      muonium_status (*take)(void *context, mu_incoming *incoming),
-                                      void *context);
+muonium_status mu_load_into(muonium_optimizer *description, const muonium_reader *reader,
+                            muonium_status (*take)(void *context, mu_incoming *incoming),
+                            void *context);
 
 /* ---- options_text.c ---- */
 
 /* Append all options as "recipe=timm lr=0.02 ...". No value contains a space, numbers are exact,
  * and the locale does not matter. False if there is no memory. */
-MU_SHARED bool mu_add_options(mu_text *text, const muonium_options *options);
+bool mu_add_options(mu_text *text, const muonium_options *options);
 
 /* Append a string. Separators and bytes that are not printable ASCII become %xx. */
 bool mu_add_escaped(mu_text *text, const char *string);
@@ -104,8 +104,8 @@ const char *mu_find_value(const char *text, const char *key, size_t *length);
 /* Calls `report` for every key whose values differ. A missing value is "". */
 typedef void mu_report_difference(void *context, const char *key, const char *saved,
                                   size_t saved_length, const char *current, size_t current_length);
-MU_SHARED void mu_compare_options(const char *saved, const char *current,
-                                  mu_report_difference *report, void *context);
+void mu_compare_options(const char *saved, const char *current, mu_report_difference *report,
+                        void *context);
 
 /* ---- state_file.c ---- */
 
@@ -131,8 +131,7 @@ muonium_status mu_read_counters(const muonium_reader *reader, muonium_counters *
 muonium_status mu_read_checksum(const muonium_reader *reader, const muonium_entry *entry,
                                 mu_text *scratch, uint32_t *crc);
 
-MU_SHARED muonium_status mu_checksum_mismatch(const muonium_reader *reader,
-                                              const muonium_entry *entry, uint32_t expected,
-                                              uint32_t found);
+muonium_status mu_checksum_mismatch(const muonium_reader *reader, const muonium_entry *entry,
+                                    uint32_t expected, uint32_t found);
 
 #endif

@@ -18,10 +18,10 @@ typedef struct mu_text {
 } mu_text;
 
 /* Reserve room for `more` bytes. The additions below do not check. */
-MU_SHARED bool mu_text_reserve(mu_text *text, size_t more);
-MU_SHARED void mu_text_add(mu_text *text, const char *bytes, size_t count);
-MU_SHARED void mu_text_add_string(mu_text *text, const char *string);
+bool mu_text_reserve(mu_text *text, size_t more);
+void mu_text_add(mu_text *text, const char *bytes, size_t count);
+void mu_text_add_string(mu_text *text, const char *string);
 void mu_text_add_integer(mu_text *text, uint64_t value); /* at most 20 bytes */
-MU_SHARED void mu_text_release(mu_text *text);
+void mu_text_release(mu_text *text);
 
 #endif

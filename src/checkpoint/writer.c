@@ -300,7 +300,7 @@ static bool sink(muonium_writer *writer, const void *data, size_t bytes)
     return taken;
 }
 
-static muonium_status put(muonium_writer *writer, const void *data, size_t bytes)
+static muonium_status put_bytes(muonium_writer *writer, const void *data, size_t bytes)
 {
     muonium_status status = MUONIUM_OK;
     if (writer->write == NULL) {
@@ -334,7 +334,7 @@ static muonium_status begin(muonium_writer *writer, const char *path)
         writer->stage = STREAMING;
         writer->header = header;
         header = (mu_header){0};
-        status = put(writer, front.bytes, front.count);
+        status = put_bytes(writer, front.bytes, front.count);
     }
     mu_header_release(&header);
     mu_text_release(&front);
@@ -390,7 +390,7 @@ muonium_status muonium_writer_data(muonium_writer *writer, const void *data, siz
                        " are left to write",
                        call, bytes, left, writer->data_bytes);
     }
-    status = put(writer, data, bytes);
+    status = put_bytes(writer, data, bytes);
     if (status == MUONIUM_OK) {
         writer->written += bytes;
     }

@@ -87,7 +87,7 @@ typedef struct mu_kernel {
 /* The kernel in use for products of operands of a type. For a half type: a kernel that multiplies
  * it where there is one and it is faster, else that of f32. Chosen once per process from the CPU
  * and MUONIUM_CPU; for bf16 by a measurement of a millisecond, unless that variable decides. */
-MU_SHARED muonium_status mu_kernel_choose(muonium_dtype type, const mu_kernel **kernel);
+muonium_status mu_kernel_choose(muonium_dtype type, const mu_kernel **kernel);
 
 /* Whether to use a kernel that multiplies a half type, by its operations per second and those of
  * f32. It packs every operand, which costs small matrices most: at 1.2 times the rate the two break

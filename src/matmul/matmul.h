@@ -37,7 +37,7 @@ size_t mu_leading(const mu_kernel *kernel, size_t n);
 
 /* The length of a k-block of sums over k columns. The Gram matrices of blocks of so many columns,
  * added in order, are bit for bit that of the whole matrix. */
-MU_SHARED size_t mu_block_columns(const mu_kernel *kernel, size_t k);
+size_t mu_block_columns(const mu_kernel *kernel, size_t k);
 
 /* Bytes of scratch that each product of this shape (m x n, m x m) needs on up to
  * `workers` threads; false if that does not fit into a size_t. */

@@ -21,11 +21,11 @@ static const struct entry {
 enum { KERNEL_COUNT = sizeof entries / sizeof entries[0] };
 
 /* The kernel for operands of exactly that type, or NULL. */
-static const mu_kernel *best_for(muonium_dtype operands, mu_features usable)
+static const mu_kernel *best_for(muonium_dtype operands)
 {
     for (size_t i = KERNEL_COUNT; i-- > 0;) {
         const mu_kernel *kernel = entries[i].kernel;
-        if (kernel->operands == operands && mu_includes(usable, kernel->needs)) {
+        if (kernel->operands == operands && mu_includes(mu_cpu_usable(), kernel->needs)) {
             return kernel;
         }
     }
@@ -90,11 +90,7 @@ bool mu_prefer_native(double native, double f32)
 
 static void choose_half(void)
 {
-    mu_features usable;
-    if (mu_cpu_choose(&usable) != MUONIUM_OK) {
-        return; /* the caller has asked before: never */
-    }
-    const mu_kernel *native = best_for(MUONIUM_BF16, usable), *f32 = best_for(MUONIUM_F32, usable);
+    const mu_kernel *native = best_for(MUONIUM_BF16), *f32 = best_for(MUONIUM_F32);
     char *reason = half_choice.reason;
     size_t size = sizeof half_choice.reason;
     half_choice.kernel = native && !mu_blas_selected() ? native : f32;
@@ -122,8 +118,7 @@ const mu_kernel *mu_kernel_at(size_t index)
 
 muonium_status mu_kernel_choose(muonium_dtype type, const mu_kernel **kernel)
 {
-    mu_features usable;
-    muonium_status status = mu_cpu_choose(&usable);
+    muonium_status status = mu_cpu_choose();
     if (status != MUONIUM_OK) {
         return status;
     }
@@ -132,7 +127,7 @@ muonium_status mu_kernel_choose(muonium_dtype type, const mu_kernel **kernel)
         *kernel = half_choice.kernel;
         return MUONIUM_OK;
     }
-    *kernel = best_for(type == MUONIUM_F16 ? MUONIUM_F32 : type, usable);
+    *kernel = best_for(type == MUONIUM_F16 ? MUONIUM_F32 : type);
     return *kernel ? MUONIUM_OK
                    : mu_fail(MUONIUM_INVALID, "no kernel computes in type %d", (int)type);
 }
@@ -142,12 +137,8 @@ muonium_status muonium_cpu_sized(muonium_cpu_info *info, size_t size)
     if (!info) {
         return mu_fail(MUONIUM_INVALID, "info is NULL: pass a muonium_cpu_info to fill");
     }
-    mu_features usable;
     const mu_kernel *kernel = NULL, *half = NULL;
-    muonium_status status = mu_cpu_choose(&usable);
-    if (status == MUONIUM_OK) {
-        status = mu_kernel_choose(MUONIUM_F32, &kernel);
-    }
+    muonium_status status = mu_kernel_choose(MUONIUM_F32, &kernel);
     if (status == MUONIUM_OK) {
         status = mu_kernel_choose(MUONIUM_BF16, &half);
     }

@@ -89,6 +89,9 @@ muonium_status muonium_mpi_columns_create(MPI_Comm comm, size_t rows, size_t col
                                           muonium_mpi_columns **columns)
 {
     static muonium_mpi_columns spare; /* as in muonium_mpi_create */
+    if (mu_check_version() != MUONIUM_OK) {
+        return MUONIUM_INVALID;
+    }
     if (comm == MPI_COMM_NULL || spare.d.broken) {
         return comm == MPI_COMM_NULL ? mu_fail(MUONIUM_INVALID, "comm is MPI_COMM_NULL")
                                      : mu_usable(&spare.d);

@@ -11,6 +11,9 @@ static const char what[] = "creating a distributed optimizer";
 
 void muonium_mpi_options_init_sized(muonium_mpi_options *options, size_t size)
 {
+    if (mu_check_version() != MUONIUM_OK) {
+        return; /* muonium_mpi_create says why */
+    }
     muonium_mpi_options defaults = {
         .struct_size = sizeof defaults,
         .deadline = 300,
@@ -54,11 +57,6 @@ static muonium_status check_arguments(const muonium_optimizer *description,
     if (status != MUONIUM_OK) {
         muonium_mpi_options_init(options); /* with a deadline, to tell the other ranks */
         return status;
-    }
-    if (strcmp(muonium_version(), MUONIUM_VERSION_STRING) != 0) {
-        return mu_fail(MUONIUM_INVALID,
-                       "libmuonium_mpi %s runs with libmuonium %s: install both of one version",
-                       MUONIUM_VERSION_STRING, muonium_version());
     }
     if (!description) {
         return mu_fail(MUONIUM_INVALID, "description is NULL");
@@ -311,6 +309,9 @@ muonium_status muonium_mpi_create(MPI_Comm comm, muonium_optimizer *description,
                                   const muonium_mpi_options *options, muonium_mpi **distributed)
 {
     static muonium_mpi spare; /* tells the other ranks that this one has no memory */
+    if (mu_check_version() != MUONIUM_OK) {
+        return MUONIUM_INVALID;
+    }
     if (comm == MPI_COMM_NULL || spare.broken) { /* here they cannot be */
         return comm == MPI_COMM_NULL ? mu_fail(MUONIUM_INVALID, "comm is MPI_COMM_NULL")
                                      : mu_usable(&spare);

@@ -15,7 +15,9 @@ static const muonium_mpi_plan_options defaults = {
 
 void muonium_mpi_plan_options_init_sized(muonium_mpi_plan_options *options, size_t size)
 {
-    mu_versioned_init(options, size, &defaults, sizeof defaults);
+    if (mu_check_version() == MUONIUM_OK) { /* else muonium_mpi_plan_create says why */
+        mu_versioned_init(options, size, &defaults, sizeof defaults);
+    }
 }
 
 static muonium_status read_plan_options(const muonium_mpi_plan_options *given,
@@ -62,8 +64,9 @@ static muonium_status consider_split(const muonium_optimizer *description,
 {
     const mu_parameter *p = description->parameters[part->piece.parameter];
     const muonium_group *group = p->group;
-    /* State per row needs whole rows; stochastic rounding numbers elements consecutively. */
-    bool whole = has_state_per_row(p) ||
+    /* State per row needs whole rows; stochastic rounding numbers elements consecutively; the
+     * dual norm is a sum over the matrix. */
+    bool whole = has_state_per_row(p) || group->options.adaptive ||
                  (group->options.stochastic_rounding && p->tensor.dtype != MUONIUM_F32);
     *s = (split){.most = 1};
     if (whole || part->rows == 0 || !(part->piece.seconds > share) || ranks == 1 ||
@@ -360,6 +363,9 @@ muonium_status muonium_mpi_plan_create(const muonium_optimizer *description, int
                                        muonium_mpi_plan **plan)
 {
     muonium_mpi_plan_options chosen;
+    if (mu_check_version() != MUONIUM_OK) {
+        return MUONIUM_INVALID;
+    }
     if (!description || !plan) {
         return mu_fail(MUONIUM_INVALID, "%s is NULL", description ? "plan" : "description");
     }

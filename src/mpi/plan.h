@@ -3,6 +3,7 @@
  *
  *     pieces.c  cuts parameters
  *     cost.c    estimates the time of a part
+ *     version.c finds the private functions of libmuonium
  *     plan.c    assigns parts to ranks; the public functions of muonium_mpi_plan.h
  *
  * None of it needs MPI.
@@ -12,7 +13,11 @@
 
 #include "muonium_mpi_plan.h"
 
-#include "optimizer/optimizer.h"
+#include "private/private.h"
+
+/* Fails unless libmuonium is of the version of this library. Every call that needs no object
+ * asks first. */
+muonium_status mu_check_version(void);
 
 /* How a part lies in its parameter. */
 typedef enum mu_cut {

@@ -6,7 +6,8 @@
  * dimensions. A walk steps through three arrays at a time: the parameter, its gradient
  * and our state. For dense arrays most walks are a single loop.
  *
- * To add a layout: a value of muonium_layout and its entry in the table.
+ * To add a layout: a value of muonium_layout, its name in options.def, and its entry in the
+ * table below.
  */
 #include "optimizer/optimizer.h"
 
@@ -114,6 +115,11 @@ static muonium_status check_shape(const muonium_tensor *tensor, const char *name
 
 /* ---- the table of layouts ---- */
 
+static const char *name_of(muonium_layout layout)
+{
+    return muonium_enum_name("muonium_layout", (int)layout);
+}
+
 static muonium_status check_no_axes(const mu_layout *layout, const muonium_tensor *tensor,
                                     const char *name)
 {
@@ -121,12 +127,13 @@ static muonium_status check_no_axes(const mu_layout *layout, const muonium_tenso
         return mu_fail(MUONIUM_INVALID,
                        "out_axes and in_axes of %s are 0x%x and 0x%x, but its layout is %s: leave "
                        "them 0 unless the layout is fan",
-                       name, (unsigned)tensor->out_axes, (unsigned)tensor->in_axes, layout->name);
+                       name, (unsigned)tensor->out_axes, (unsigned)tensor->in_axes,
+                       name_of(tensor->layout));
     }
     if (tensor->ndim < layout->least_dims) {
         return mu_fail(MUONIUM_INVALID,
                        "ndim of %s is %zu: the layout %s takes at least %zu dimensions, %s", name,
-                       tensor->ndim, layout->name, layout->least_dims, layout->dims);
+                       tensor->ndim, name_of(layout->id), layout->least_dims, layout->dims);
     }
     return MUONIUM_OK;
 }
@@ -139,7 +146,7 @@ static muonium_status check_fan(const mu_layout *layout, const muonium_tensor *t
         return mu_fail(MUONIUM_INVALID,
                        "%s of %s is 0: the layout %s takes at least one dimension of outputs and "
                        "one of inputs (bit d stands for dimension d)",
-                       out == 0 ? "out_axes" : "in_axes", name, layout->name);
+                       out == 0 ? "out_axes" : "in_axes", name, name_of(layout->id));
     }
     if (((out | in) & ~all) != 0) {
         const bool bad_out = (out & ~all) != 0;
@@ -188,13 +195,11 @@ static mu_axes fan_axes(const muonium_tensor *tensor)
 /* MUONIUM_LAYOUT_AUTO has no entry: resolve() replaces it. */
 static const mu_layout layouts[] = {
     [MUONIUM_LAYOUT_FLATTEN] = {.id = MUONIUM_LAYOUT_FLATTEN,
-                                .name = "flatten",
                                 .check = check_no_axes,
                                 .axes = flatten_axes,
                                 .judged_flattened = true,
                                 .contiguous = true},
     [MUONIUM_LAYOUT_SPATIAL] = {.id = MUONIUM_LAYOUT_SPATIAL,
-                                .name = "spatial",
                                 .least_dims = 3,
                                 .dims = "(out, in, positions...)",
                                 .check = check_no_axes,
@@ -202,24 +207,20 @@ static const mu_layout layouts[] = {
                                 .positions = true,
                                 .judged_flattened = true},
     [MUONIUM_LAYOUT_EXPERTS] = {.id = MUONIUM_LAYOUT_EXPERTS,
-                                .name = "experts",
                                 .least_dims = 2,
                                 .dims = "(batch..., out, in)",
                                 .check = check_no_axes,
                                 .axes = experts_axes,
                                 .contiguous = true,
                                 .leading_batch = true},
-    [MUONIUM_LAYOUT_FAN] = {.id = MUONIUM_LAYOUT_FAN,
-                            .name = "fan",
-                            .check = check_fan,
-                            .axes = fan_axes},
+    [MUONIUM_LAYOUT_FAN] = {.id = MUONIUM_LAYOUT_FAN, .check = check_fan, .axes = fan_axes},
 };
 
 enum { LAST_LAYOUT = sizeof layouts / sizeof layouts[0] - 1 };
 
 /* (in, out), as options.kernels_in_out says of tensors without a layout. */
 static const mu_layout layout_in_out = {
-    .id = MUONIUM_LAYOUT_AUTO, .name = "(in, out)", .check = check_no_axes, .axes = in_out_axes};
+    .id = MUONIUM_LAYOUT_AUTO, .check = check_no_axes, .axes = in_out_axes};
 
 const mu_layout *mu_resolve_layout(const muonium_tensor *tensor, const muonium_options *options)
 {

@@ -5,6 +5,7 @@
  *     run     orthogonalise the batch: O = polar factor of D
  *     apply   decay and update, in one pass over parameter and O
  */
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 
@@ -30,6 +31,12 @@ static float *direction_at(const batch *b, size_t i)
 static double *row_stats_at(const batch *b, size_t i)
 {
     return b->schedule->row_stats + 2 * i * b->of->longer;
+}
+
+/* After the gathering: a number per row, then their sum in the first, the dual norm of D. */
+static double *dual_at(const batch *b, size_t i)
+{
+    return row_stats_at(b, i) + b->of->longer;
 }
 
 /* ---- gather ---- */
@@ -200,6 +207,38 @@ static void square_rows(void *context, size_t index, unsigned worker)
     }
 }
 
+/* Sum the products of D and O, row by row. O has replaced D, which is computed again. */
+static void multiply_rows(void *context, size_t index, unsigned worker)
+{
+    const batch *b = context;
+    const mu_schedule *schedule = b->schedule;
+    (void)worker;
+    size_t i = index / b->row_tasks, first = index % b->row_tasks * MU_ROWS_PER_TASK;
+    const mu_member *member = &schedule->batch[i];
+    mu_parameter *p = member->parameter;
+    mu_matrix_place place = mu_matrix_at(&p->matrices, member->index);
+    mu_momentum_step step = mu_momentum_of(p, p->steps);
+    float g_buffer[MU_PIECE], d[MU_PIECE];
+    for (size_t row = first; row < first + MU_ROWS_PER_TASK && row < place.rows; row++) {
+        mu_offset base = mu_walk_to(&p->matrices.rows, place.first_row + row);
+        base.data += place.base.data;
+        base.grad += place.base.grad;
+        base.state += place.base.state;
+        const float *o = direction_at(b, i) + row * place.cols;
+        double sum = 0;
+        for (size_t done = 0; done < place.cols;) {
+            mu_piece piece = mu_piece_at(p, base, &p->matrices.cols, done, MU_PIECE);
+            const float *g = mu_load_grad(schedule, p, &piece, g_buffer);
+            gather_piece(schedule, p, &piece, &step, true, g, d);
+            for (size_t j = 0; j < piece.count; j++) {
+                sum += (double)d[j] * (double)o[done + j];
+            }
+            done += piece.count;
+        }
+        dual_at(b, i)[row] = sum;
+    }
+}
+
 static void apply_rows(void *context, size_t index, unsigned worker)
 {
     const batch *b = context;
@@ -218,6 +257,9 @@ static void apply_rows(void *context, size_t index, unsigned worker)
     double rate = o->lr * mu_scale_of(o, rows, cols);
     if (o->spatial_normalize) {
         rate /= sqrt((double)p->matrices.positions);
+    }
+    if (o->adaptive) {
+        rate = fmin(rate * dual_at(b, i)[0], FLT_MAX);
     }
     double decay =
         o->decay == MUONIUM_DECAY_INDEPENDENT ? o->weight_decay : o->lr * o->weight_decay;
@@ -334,6 +376,16 @@ static void run_batch(muonium_optimizer *optimizer, const mu_class *of, size_t c
             }
             float *running = member->parameter->state[MU_STATE_NORMUON];
             apply_normuon(&b, i, &place, running + at + place.first_row);
+        }
+    }
+    if (of->group->options.adaptive) {
+        mu_pool_run(multiply_rows, &b, count * b.row_tasks, workers);
+        for (size_t i = 0; i < count; i++) {
+            const mu_member *member = &schedule->batch[i];
+            mu_matrix_place place = mu_matrix_at(&member->parameter->matrices, member->index);
+            for (size_t row = 1; row < place.rows; row++) {
+                dual_at(&b, i)[0] += dual_at(&b, i)[row];
+            }
         }
     }
     mu_pool_run(apply_rows, &b, count * b.row_tasks, workers);

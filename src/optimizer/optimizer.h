@@ -63,7 +63,7 @@ typedef struct mu_offset {
     ptrdiff_t data, grad, state;
 } mu_offset;
 
-MU_SHARED mu_offset mu_walk_to(const mu_walk *walk, size_t index);
+mu_offset mu_walk_to(const mu_walk *walk, size_t index);
 
 /* Bit d stands for dimension d. */
 typedef struct mu_axes {
@@ -74,7 +74,6 @@ typedef struct mu_axes {
 typedef struct mu_layout mu_layout;
 struct mu_layout {
     muonium_layout id;
-    const char *name;
     size_t least_dims;
     const char *dims; /* the dimensions, for messages */
     muonium_status (*check)(const mu_layout *layout, const muonium_tensor *tensor,
@@ -105,7 +104,7 @@ typedef struct mu_matrix_place {
     size_t first_row, rows, cols;
 } mu_matrix_place;
 
-MU_SHARED mu_matrix_place mu_matrix_at(const mu_matrices *matrices, size_t index);
+mu_matrix_place mu_matrix_at(const mu_matrices *matrices, size_t index);
 
 /* The matrices of a tensor under its layout. Fails, naming the parameter and the value, on
  * axes or splits that do not fit. `sizes` points to tensor->row_splits. A tensor of fewer than
@@ -255,7 +254,7 @@ typedef struct mu_state_refusal {
 
 /* Whether the values are accepted: finite unless the policy of the parameter is
  * MUONIUM_NONFINITE_PROPAGATE, and as the entry of the array says. */
-MU_SHARED bool mu_state_is_sound(const mu_state_values *values);
+bool mu_state_is_sound(const mu_state_values *values);
 
 /* Fail, naming the first value that is not accepted. There must be one. */
 muonium_status mu_state_fault(const mu_state_values *values, const mu_state_refusal *refusal);
@@ -282,7 +281,7 @@ muonium_status mu_parameter_at(const muonium_optimizer *optimizer, size_t index,
                                mu_parameter **parameter);
 
 /* state_arrays.c: whether a parameter has a master copy beside it. */
-MU_SHARED bool mu_keeps_master(const mu_parameter *p);
+bool mu_keeps_master(const mu_parameter *p);
 
 /* parameters.c: fail, naming what cannot be done, if the optimizer is a description. */
 muonium_status mu_need_state(const muonium_optimizer *optimizer, const char *action);

@@ -205,6 +205,12 @@ static muonium_status describe_parameter(muonium_optimizer *optimizer, const muo
     if (status != MUONIUM_OK) {
         return status;
     }
+    if (p->muon && p->group->options.adaptive && p->matrices.count > 1) {
+        return mu_fail(MUONIUM_INVALID,
+                       "%s stands for %zu matrices, and adaptive takes one per parameter: add them "
+                       "one by one, or set adaptive to false in their group",
+                       p->name, p->matrices.count);
+    }
     mu_walk_all(&p->tensor, &p->all);
     if (!optimizer->stateless && !allocate_state(p)) {
         return mu_fail(MUONIUM_NO_MEMORY, "no memory for the state of %s (%zu elements)", p->name,

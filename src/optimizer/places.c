@@ -118,14 +118,19 @@ muonium_status mu_check_memory(muonium_optimizer *optimizer, mu_parameter *p)
 }
 
 /* Change the address of data or grad, and change it back if the memory is refused. */
-static muonium_status move_to(muonium_optimizer *optimizer, mu_parameter *p, void **place,
-                              void *target)
+static muonium_status set_address(muonium_optimizer *optimizer, size_t parameter, bool of_grad,
+                                  void *address)
 {
-    void *before = *place;
-    *place = target;
+    mu_parameter *p = NULL;
+    muonium_status status = mu_parameter_at(optimizer, parameter, &p);
+    if (status != MUONIUM_OK) {
+        return status;
+    }
+    void **place = of_grad ? &p->tensor.grad : &p->tensor.data, *before = *place;
+    *place = address;
     update_sets(optimizer);
     remove_from_sets(optimizer, p);
-    muonium_status status = mu_check_memory(optimizer, p);
+    status = mu_check_memory(optimizer, p);
     mu_add_to_sets(optimizer, p);
     if (status != MUONIUM_OK) {
         *place = before;
@@ -135,26 +140,17 @@ static muonium_status move_to(muonium_optimizer *optimizer, mu_parameter *p, voi
 
 muonium_status muonium_set_data(muonium_optimizer *optimizer, size_t parameter, void *data)
 {
-    mu_parameter *p = NULL;
     muonium_status status = mu_enter(optimizer, __func__);
-    if (status != MUONIUM_OK) {
-        return status;
-    }
-    status = mu_parameter_at(optimizer, parameter, &p);
-    return mu_leave(optimizer,
-                    status == MUONIUM_OK ? move_to(optimizer, p, &p->tensor.data, data) : status);
+    return status == MUONIUM_OK
+               ? mu_leave(optimizer, set_address(optimizer, parameter, false, data))
+               : status;
 }
 
 muonium_status muonium_set_grad(muonium_optimizer *optimizer, size_t parameter, void *grad)
 {
-    mu_parameter *p = NULL;
     muonium_status status = mu_enter(optimizer, __func__);
-    if (status != MUONIUM_OK) {
-        return status;
-    }
-    status = mu_parameter_at(optimizer, parameter, &p);
-    return mu_leave(optimizer,
-                    status == MUONIUM_OK ? move_to(optimizer, p, &p->tensor.grad, grad) : status);
+    return status == MUONIUM_OK ? mu_leave(optimizer, set_address(optimizer, parameter, true, grad))
+                                : status;
 }
 
 /* ---- all parameters ---- */

@@ -288,15 +288,11 @@ static muonium_status fill_schedule(const muonium_optimizer *optimizer, mu_sched
     }
     classify(optimizer, schedule, &known);
     mu_index_release(&known);
-    mu_features usable;
-    muonium_status status = mu_cpu_choose(&usable);
-    if (status == MUONIUM_OK) {
-        status = mu_rows_choose(MUONIUM_F32, &schedule->rows);
-    }
+    muonium_status status = mu_rows_choose(MUONIUM_F32, &schedule->rows);
     if (status != MUONIUM_OK) {
         return status;
     }
-    schedule->elementwise = mu_elementwise_for(usable);
+    schedule->elementwise = mu_elementwise_for(mu_cpu_usable());
     cut_chunks(optimizer, schedule);
     return allocate_scratch(optimizer, schedule);
 }

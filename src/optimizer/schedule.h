@@ -91,17 +91,17 @@ enum { MU_MODERATE_EXPONENT = 64 };
 /* step.c: the first bad value among `count` elements: in the gradient, in the momentum after the
  * step, or in the direction. *moderate: whether that momentum is below
  * 2^MU_MODERATE_EXPONENT. Changes nothing. */
-MU_SHARED mu_bad_value mu_examine(const mu_schedule *schedule, const mu_parameter *parameter,
-                                  size_t first, size_t count, bool *moderate);
+mu_bad_value mu_examine(const mu_schedule *schedule, const mu_parameter *parameter, size_t first,
+                        size_t count, bool *moderate);
 
 /* step.c: the part of a step that can fail, which changes nothing; and the rest, which cannot
  * fail. */
 muonium_status mu_step_prepare(muonium_optimizer *optimizer);
-MU_SHARED void mu_step_commit(muonium_optimizer *optimizer);
+void mu_step_commit(muonium_optimizer *optimizer);
 
 /* places.c: mu_step_prepare with the addresses of muonium_step_at. */
-MU_SHARED muonium_status mu_step_prepare_at(muonium_optimizer *optimizer, void *const *data,
-                                            void *const *grads, size_t count);
+muonium_status mu_step_prepare_at(muonium_optimizer *optimizer, void *const *data,
+                                  void *const *grads, size_t count);
 
 /* muon.c: the momentum update in step number `steps` of a parameter. */
 mu_momentum_step mu_momentum_of(const mu_parameter *parameter, uint64_t steps);
@@ -122,8 +122,8 @@ typedef struct mu_piece {
 } mu_piece;
 
 /* The piece that starts at element `index` of a walk from `base`: at most `most` elements. */
-MU_SHARED mu_piece mu_piece_at(const mu_parameter *parameter, mu_offset base, const mu_walk *walk,
-                               size_t index, size_t most);
+mu_piece mu_piece_at(const mu_parameter *parameter, mu_offset base, const mu_walk *walk,
+                     size_t index, size_t most);
 
 /* Whether the parameter's policy is MUONIUM_NONFINITE_PROPAGATE. */
 bool mu_propagates_nonfinite(const mu_parameter *parameter);

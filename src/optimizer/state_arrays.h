@@ -40,7 +40,7 @@ typedef struct mu_state_spec {
     bool scaled_with_form; /* the factor between momentum conventions applies */
 } mu_state_spec;
 
-MU_SHARED const mu_state_spec *mu_state_spec_of(mu_state_kind kind);
+const mu_state_spec *mu_state_spec_of(mu_state_kind kind);
 
 /* One array of a parameter. */
 typedef struct mu_state_array {
@@ -54,16 +54,15 @@ typedef struct mu_state_array {
 } mu_state_array;
 
 /* The arrays that a parameter keeps, in the order of their kinds; returns how many. */
-MU_SHARED size_t mu_state_arrays(const mu_parameter *parameter,
-                                 mu_state_array arrays[MU_STATE_KINDS]);
+size_t mu_state_arrays(const mu_parameter *parameter, mu_state_array arrays[MU_STATE_KINDS]);
 
 /* The number of arrays of all parameters. */
 size_t mu_count_state_arrays(const muonium_optimizer *optimizer);
 
-MU_SHARED size_t mu_state_bytes(const mu_state_array *array);
+size_t mu_state_bytes(const mu_state_array *array);
 
 /* Whether the array holds values: a copy of the parameter does from the first step on. */
-MU_SHARED bool mu_state_has_values(const mu_parameter *parameter, const mu_state_array *array);
+bool mu_state_has_values(const mu_parameter *parameter, const mu_state_array *array);
 
 /* Allocate the arrays of a parameter, and free them. False if there is no memory. */
 bool mu_allocate_state(mu_parameter *parameter);

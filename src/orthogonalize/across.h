@@ -30,7 +30,7 @@ typedef struct mu_across {
 } mu_across;
 
 /* Bytes of scratch memory for `columns` columns. */
-MU_SHARED size_t mu_across_bytes(size_t m, size_t columns, size_t block, muonium_dtype precision);
+size_t mu_across_bytes(size_t m, size_t columns, size_t block, muonium_dtype precision);
 
 /* Call across->combine; if `across` is NULL, combine the parts of this process alone. */
 void mu_combine(const mu_across *across, mu_across_operation operation, muonium_dtype type,
@@ -38,7 +38,7 @@ void mu_combine(const mu_across *across, mu_across_operation operation, muonium_
 
 /* to = to combined with from: `count` sums of f32 or f64, or magnitudes of f64, where NaN stays.
  * For providers of mu_across. */
-MU_SHARED void mu_combine_into(mu_across_operation operation, muonium_dtype type, void *to,
-                               const void *from, size_t count);
+void mu_combine_into(mu_across_operation operation, muonium_dtype type, void *to, const void *from,
+                     size_t count);
 
 #endif

@@ -114,7 +114,7 @@ muonium_plan mu_careful_plan(const muonium_plan *plan);
 
 /* plan.c: turn a plan for one matrix into one for `columns` of its columns. Only sizes in memory
  * change: form, coefficients and restarts stay those of the whole matrix. */
-MU_SHARED muonium_status mu_plan_narrow(muonium_plan *plan, size_t columns);
+muonium_status mu_plan_narrow(muonium_plan *plan, size_t columns);
 
 /* plan.c: turn a plan into one for mu_plan_run alone whose matrices are dense and f32. X then
  * stays in them, and the workspace has no room for it; a plan in f64 still copies X. */
@@ -129,9 +129,9 @@ void mu_plan_run(const muonium_plan *plan, size_t count, const mu_oriented *matr
                  const mu_survey *surveys, void *workspace, muonium_certificate *certificates);
 
 /* The same for one matrix whose columns may be spread over several processes. */
-MU_SHARED void mu_plan_run_across(const muonium_plan *plan, const mu_oriented *matrix,
-                                  const mu_survey *survey, const mu_across *across, void *workspace,
-                                  muonium_certificate *certificate);
+void mu_plan_run_across(const muonium_plan *plan, const mu_oriented *matrix,
+                        const mu_survey *survey, const mu_across *across, void *workspace,
+                        muonium_certificate *certificate);
 
 /* The same with mu_careful_plan; `across` may be NULL. */
 void mu_plan_run_carefully(const muonium_plan *plan, const mu_oriented *matrix,

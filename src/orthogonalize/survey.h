@@ -53,6 +53,6 @@ static inline void mu_survey_add(const mu_row_survey *s, size_t row, size_t piec
 }
 
 /* The survey when all rows are filled. */
-MU_SHARED mu_survey mu_survey_of_rows(const mu_row_survey *s);
+mu_survey mu_survey_of_rows(const mu_row_survey *s);
 
 #endif

@@ -1,43 +1,44 @@
 /*
- * elementwise.h: the arithmetic of the optimizer on rows of f32, compiled once per
- * instruction set from the same plain loops (kernels/). Every operation is rounded once,
- * in the order in which it is written here, and none is contracted, so the results are
- * the same bits on every instruction set (of a NaN: that it is one).
+ * elementwise.h: the arithmetic of the optimizer on rows of f32. One set of loops
+ * (kernels/elementwise_template.h) is compiled once per instruction set. Every operation is rounded
+ * once, in the order in which it is written here, and none is fused. So results are the same bits
+ * on every instruction set, except for the payload of NaN.
  *
- * Arrays are of n elements, consecutive, aligned to their element type alone, and do not
- * overlap; n may be 0. Nothing outside them is read or written.
+ * Arrays have n consecutive elements, are aligned to their element type alone, and do not overlap.
+ * n may be 0. Nothing outside them is read or written.
  */
 #ifndef MU_ELEMENTWISE_H
 #define MU_ELEMENTWISE_H
 
 #include "base/base.h"
 
-/* m = decay * m + gain * g; d = of_g * g + of_m * m. All conventions of momentum and
- * Nesterov are this with other numbers. */
+/* m = decay * m + gain * g; d = of_g * g + of_m * m. Every convention of momentum and
+ * Nesterov is a choice of these four numbers. */
 typedef struct mu_momentum_step {
     float decay, gain, of_g, of_m;
 } mu_momentum_step;
 
-/* w = w - (decay * w + rate * o), held to [-limit, limit]; `cautious`: decay only where
- * o * w > 0, else 0. This is a comparison of signs, so it holds however small the product.
+/* w = w - (decay * w + rate * o), clamped to [-limit, limit]. `cautious`: decay only where o and w
+ * have the same sign.
  *
- * The decay is part of the difference because 1 - decay would round to 1 for all decays
- * below 3e-8. The limit is the largest number of the parameter's type, so that no step
- * makes a finite weight infinite; it is infinite where NaN and infinities are let through. */
+ * The decay is part of the difference because 1 - decay would round to 1 for all decays below 3e-8.
+ * The limit is the largest number of the parameter's type, so that no step makes a finite weight
+ * infinite. It is infinite if NaN and infinities are allowed. */
 typedef struct mu_update_step {
     float decay, rate, limit;
     bool cautious;
 } mu_update_step;
 
-/* With g held to [-g_limit, g_limit]: m = beta1 m + (1 - beta1) g; v = beta2 v + ((1 - beta2) g) g;
+/* g clamped to [-g_limit, g_limit]; m = beta1 m + (1 - beta1) g; v = beta2 v + ((1 - beta2) g) g;
  * w = w - (decay * w + (of_m * m + of_g * g) / (sqrt(v + root) * v_scale + eps)),
- * held to [-limit, limit] as in mu_update_step, where bias corrections and the learning
- * rate are in of_m, of_g, root and v_scale. Gradients held to MU_ADAM_G_LIMIT make no v
- * overflow, which would stop its weight for ever; beyond it their size does not matter to
- * the step, which is their sign times the learning rate.
+ * clamped to [-limit, limit] as in mu_update_step. Bias corrections and the learning rate are part
+ * of of_m, of_g, root and v_scale.
  *
- * Where the denominator is 0 the quotient is 0: with eps = 0 an element that never had
- * a gradient stays where it is. */
+ * Gradients clamped to MU_ADAM_G_LIMIT do not make v overflow, which would freeze their weight.
+ * Larger gradients do not change the step, which is their sign times the learning rate.
+ *
+ * Where the denominator is 0 the quotient is 0: with eps = 0 an element that never had a gradient
+ * does not change. */
 typedef struct mu_adam_step {
     float beta1, one_minus_beta1, beta2, one_minus_beta2;
     float decay, of_m, of_g, v_scale, root, eps;

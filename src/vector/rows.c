@@ -19,10 +19,9 @@ const mu_rows *mu_rows_at(size_t index)
 muonium_status mu_rows_choose(muonium_dtype type, const mu_rows **rows)
 {
     muonium_dtype wanted = type == MUONIUM_F64 ? MUONIUM_F64 : MUONIUM_F32;
-    mu_features usable;
-    muonium_status status = mu_cpu_choose(&usable);
+    muonium_status status = mu_cpu_choose();
     for (size_t i = 0; status == MUONIUM_OK && i < COUNT; i++) {
-        if (all[i]->type == wanted && mu_includes(usable, all[i]->needs)) {
+        if (all[i]->type == wanted && mu_includes(mu_cpu_usable(), all[i]->needs)) {
             *rows = all[i];
         }
     }

@@ -91,7 +91,7 @@ typedef struct mu_rows {
 } mu_rows;
 
 /* The row operations in use: MUONIUM_F64, or f32 for all other types. */
-MU_SHARED muonium_status mu_rows_choose(muonium_dtype type, const mu_rows **rows);
+muonium_status mu_rows_choose(muonium_dtype type, const mu_rows **rows);
 
 /* All that are compiled in, from 0; NULL past the last. Only those that the CPU has may be
  * called. */

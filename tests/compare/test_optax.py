@@ -84,6 +84,23 @@ def test_tiny_gradients(norm, scale):
     compare({"preconditioning": norm}, scale=scale, shapes={"wide": MATRICES["wide"]})
 
 
+@pytest.mark.parametrize("options", [
+    {}, {"nesterov": False}, {"weight_decay": 0.1}, {"consistent_rms": 0.2},
+    {"preconditioning": "aol"}, {"preconditioning": "schatten", "beta": 0.8}], ids=str)
+def test_adaptive(options):
+    """Updates multiplied by the dual norm of their direction."""
+    ours = {key: value for key, value in options.items() if key != "consistent_rms"}
+    scale = {"scale": "match_rms_adamw"} if "consistent_rms" in options else {}
+    compare({"adaptive": True, **options}, {"adaptive": True, **ours, **scale}, shapes=SHAPES)
+
+
+def test_adaptive_takes_one_matrix_per_parameter():
+    w = {"w": np.zeros((4, 8, 8), "f4")}
+    with pytest.raises(ValueError, match="^w stands for 4 matrices, and adaptive takes one"):
+        muonium.Optimizer(w, recipe="keller", adaptive=True)
+    muonium.Optimizer(w, recipe="keller", adaptive=True, layout="flatten")
+
+
 @pytest.mark.parametrize("nesterov", [True, False])
 def test_mu_dtype(nesterov):
     """The original may round beta times the momentum as well as the momentum: two roundings in

@@ -5,6 +5,7 @@
 #include "test.h"
 
 #include "muonium_mpi_plan.h"
+#include "private/private.h"
 
 enum { MOST_PARAMETERS = 40 };
 
@@ -214,6 +215,18 @@ static void wrong_arguments_are_named(void **state)
     muonium_destroy(empty);
 }
 
+static void private_functions_are_for_one_version(void **state)
+{
+    (void)state;
+    const mu_private *table = muonium_private(MUONIUM_VERSION_STRING);
+    assert_non_null(table);
+    assert_true(table->mu_alloc == mu_alloc && table->mu_fail == mu_fail);
+    assert_null(muonium_private("0.0.1"));
+    assert_string_equal(muonium_last_error(),
+                        "libmuonium_mpi 0.0.1 runs with libmuonium " MUONIUM_VERSION_STRING
+                        ": install both of one version");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -222,6 +235,7 @@ int main(void)
         cmocka_unit_test(loads_are_balanced),
         cmocka_unit_test(large_matrices_are_cut_by_columns),
         cmocka_unit_test(wrong_arguments_are_named),
+        cmocka_unit_test(private_functions_are_for_one_version),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -119,6 +119,15 @@ def test_spatial_normalization():
     check(normalize_spatial=False)
 
 
+@pytest.mark.parametrize("fields", [{}, dict(nesterov=False, momentum_form="sum"),
+                                    dict(normuon=True), dict(maximize=True)], ids=str)
+def test_adaptive(fields):
+    """Steps by the dual norm of the direction, of parameters that are one matrix."""
+    specs = tuple(spec for spec in SPECS if spec.name in ("wide", "tall", "conv", "fan"))
+    fields = dict(lr=1e-3, specs=specs, **fields)
+    check(adaptive=True, tolerance=2 * TOLERANCE, baseline=Pair(**fields).run(STEPS).exact(), **fields)
+
+
 @pytest.mark.parametrize("fields", [{}, dict(normuon_beta2=0.5), dict(normuon_eps=0.1),
                                     dict(normuon_beta2=0.0, normuon_eps=0.0)])
 def test_normuon(fields):

@@ -198,12 +198,13 @@ class Optimizer:
                                                    o.momentum_form))
         d = direction(m, g, p.t, o.momentum, o.momentum_form, o.nesterov, o.nesterov_form)
         matrices = [self.orthogonalizer(x, o) for x in layouts.split(d, p.layout)]
+        dual = sum(float(np.sum(x * y)) for x, y in zip(layouts.split(d, p.layout), matrices))
         if o.normuon:
             rows = p.state["row_square"]
             for i, x in enumerate(matrices):
                 matrices[i], v = normuon(x, rows[i], o.normuon_beta2, o.normuon_eps)
                 rows[i] = round_to(p.state_dtype, v)
-        factor = o.scale_factor
+        factor = o.scale_factor * (dual if o.adaptive else 1.0)
         if o.normalize_spatial:
             factor *= layouts.positions(w.shape, p.layout) ** -0.5
         steps = [x * (factor * scale(o.scale, *x.shape)) for x in matrices]

@@ -122,6 +122,7 @@ class Options:
     normalize_spatial: bool = True
     maximize: bool = False
     decay: str = "decoupled"
+    adaptive: bool = False
     normuon: bool = False
     normuon_beta2: float = 0.95
     normuon_eps: float = 1e-10
