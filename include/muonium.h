@@ -73,9 +73,9 @@
 #include <stdint.h>
 
 #define MUONIUM_VERSION_MAJOR 0
-#define MUONIUM_VERSION_MINOR 1
+#define MUONIUM_VERSION_MINOR 2
 #define MUONIUM_VERSION_PATCH 0
-#define MUONIUM_VERSION_STRING "0.1.0"
+#define MUONIUM_VERSION_STRING "0.2.0"
 
 #if defined(_WIN32)
 #define MUONIUM_API

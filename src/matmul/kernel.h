@@ -61,7 +61,7 @@ typedef struct mu_kernel {
     muonium_dtype type;     /* T: MUONIUM_F32 or MUONIUM_F64 */
     muonium_dtype operands; /* the type that is multiplied: T, or MUONIUM_BF16 in pairs of k */
 
-    /* Blocksizes: the table is kernels/kernels.def, the measurements are in docs/performance.md. */
+    /* Blocksizes: the table is kernels/kernels.def, the measurements are in docs/experiments.md. */
     size_t mr, nr;
     size_t kc;           /* longest k-block; one value for all kernels, on which their bits rest */
     size_t grain;        /* column granularity of the tile; a power of two */

@@ -10,11 +10,11 @@
 #include "matmul/product.h"
 
 /* Bytes of A packed per pass, at least one slice. 0.5 to 4 MB perform within 1 %
- * (docs/performance.md). */
+ * (docs/experiments.md). */
 enum { A_PASS_BYTES = 1 << 20 };
 
 /* About this many of the last columns are in narrow column blocks, which balance the threads
- * (docs/performance.md). */
+ * (docs/experiments.md). */
 enum { NARROW_COLUMNS = 2 * MU_BLOCK };
 
 /* ---- column blocks ---- */
@@ -93,7 +93,7 @@ static void multiply_part(void *context, size_t index, unsigned worker)
 }
 
 /* Small matrices that threads share are divided into smaller blocks, which balances the threads. On
- * one thread large blocks are faster (docs/performance.md). */
+ * one thread large blocks are faster (docs/experiments.md). */
 static size_t block_side(const mu_kernel *kernel, size_t m, size_t threads)
 {
     enum { TINY = 128, MEDIUM = 64 };

@@ -150,3 +150,14 @@ def test_the_spectral_norm(sigma):
     _, certificate = muonium.orthogonalize(x, normalize="spectral", eps_mode="optax", eps=0.0,
                                            return_certificate=True)
     assert abs(certificate.divisor / np.linalg.norm(x.astype(np.float64), 2) - 1) < 32 * 2.0**-24
+
+
+def test_arrays_of_jax():
+    """They are gradients as NumPy's arrays are, and no parameters: JAX shares and caches them."""
+    with pytest.raises(TypeError, match="w is an array of JAX, .*numpy.array"):
+        muonium.Optimizer({"w": jax.numpy.zeros((8, 8))})
+    one, other = ({"w": np.zeros((8, 8), "f4")} for _ in range(2))
+    g = np.random.default_rng(5).standard_normal((8, 8)).astype("f4")
+    for w, grad in ((one, g), (other, jax.numpy.array(g))):
+        muonium.Optimizer(w).step({"w": grad})
+    assert one["w"].any() and np.array_equal(one["w"], other["w"])

@@ -2,7 +2,7 @@
  * kernel_avx512.c: the micro-kernels for x86-64 with AVX-512 F, DQ, BW and VL. Only 16 of 32
  * registers hold sums: 8 rows of two vectors. With 24 sums the stores at the end of a tile stall on
  * Zen 4, where about 20 stores may wait for their data, and small products are slower
- * (docs/performance.md). One k takes 16 cycles or more, so the loop is not unrolled.
+ * (docs/experiments.md). One k takes 16 cycles or more, so the loop is not unrolled.
  */
 #if defined(__x86_64__)
 
