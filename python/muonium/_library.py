@@ -10,7 +10,7 @@ import pathlib
 import sys
 from ctypes import POINTER, Structure, c_bool, c_char_p, c_double, c_int, c_size_t, c_void_p
 
-HEADER_VERSION = "0.1.0"  # of the muonium.h that this file mirrors
+HEADER_VERSION = "0.2.0"  # of the muonium.h that this file mirrors
 
 # ---- errors ----
 
