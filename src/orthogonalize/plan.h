@@ -32,7 +32,7 @@ const mu_precision *mu_precision_of(muonium_dtype id);
 
 /* Columns of the blocks by which sums over k columns are formed at a precision: the Gram matrices
  * of such blocks, added in order, are bit for bit that of the whole. */
-MU_SHARED muonium_status mu_block_of_precision(muonium_dtype precision, size_t k, size_t *block);
+muonium_status mu_block_of_precision(muonium_dtype precision, size_t k, size_t *block);
 
 /* What the standard form rounds to a half type besides the normalised X, R, b R + c R^2 and the
  * new X: a row of the table in plan.c. In f32 and f64 nothing is rounded. */
