@@ -249,40 +249,40 @@ static inline muonium_view muonium_dense(muonium_dtype dtype, muonium_shape shap
 
 /* ------------------------------------------------------- orthogonalisation -- */
 
-/* What a matrix is divided by, so that no singular value exceeds 1. */
+/* The norm by which a matrix is divided, so that no singular value exceeds 1. */
 typedef enum muonium_normalization {
     MUONIUM_NORM_FROBENIUS = 0, /* the Frobenius norm */
-    MUONIUM_NORM_SCHATTEN = 1,  /* the Schatten-4 norm, free with the first Gram matrix, tighter */
-    MUONIUM_NORM_AOL = 2,       /* each row by its own bound: saves about a step and changes the
-                                   polar factor slightly */
+    MUONIUM_NORM_SCHATTEN = 1,  /* the Schatten-4 norm: tighter, from the first Gram matrix */
+    MUONIUM_NORM_AOL = 2,       /* a bound for each row: saves about one iteration, and changes
+                                   the polar factor slightly */
     MUONIUM_NORM_SPECTRAL = 3,  /* the largest singular value, with an upper margin */
     MUONIUM_NORM_NONE = 4       /* nothing: the caller promises singular values of at most 1 */
 } muonium_normalization;
 
 /* How eps enters the divisor d = norm * safety_factor. */
 typedef enum muonium_eps_mode {
-    MUONIUM_EPS_NONE = 0,  /* d: the result for 2^k X is bit for bit that for X */
+    MUONIUM_EPS_NONE = 0,  /* d: X and 2^k X give the same bits */
     MUONIUM_EPS_CLAMP = 1, /* max(d, eps) */
     MUONIUM_EPS_ADD = 2,   /* d + eps */
-    MUONIUM_EPS_OPTAX = 3  /* d + eps; of AOL and Schatten max(d, 1e-4), whatever eps is */
+    MUONIUM_EPS_OPTAX = 3  /* d + eps; for AOL and Schatten max(d, 1e-4) instead */
 } muonium_eps_mode;
 
-/* How the polynomial is evaluated. Standard and Gram compose the quintics of the steps.
- * Direct has polynomials of its own, the sets that muonium_direct_set_name lists, each
- * evaluated with fewer products; it ignores steps and coefficients, computes in f32 or
- * f64, and needs a normalisation that leaves no singular value above 1. */
+/* How the polynomial is evaluated. The standard and the Gram form apply one quintic per
+ * iteration. The direct form has polynomials of its own, which need fewer products;
+ * muonium_direct_set_name lists them. It computes in f32 or f64, and needs a normalisation that
+ * leaves no singular value above 1. */
 typedef enum muonium_form {
-    /* Whichever costs least for the shape: of standard and Gram; and of direct where all
-     * that fixes the polynomial (steps, table, coefficients, lower, safety, cushion) is
-     * at its default, with a set that strays from 1 no further over [1e-3, 1]. */
+    /* The cheapest for the shape. The direct form is considered only where the options that
+     * choose the polynomial (steps, table, coefficients, lower, safety, cushion and
+     * generated_rows) are at their defaults, and only with a set whose max |p(s) - 1| over
+     * [1e-3, 1] is no larger. */
     MUONIUM_FORM_AUTO = 0,
-    MUONIUM_FORM_STANDARD = 1, /* X <- (aI + bR + cR^2) X with R = X X^T, every step */
-    MUONIUM_FORM_GRAM = 2,     /* iterate on R alone, apply to X only at restarts and at the end */
-    /* A straight-line program on R alone, applied to X once. Its polynomials are those of
-     * direct_set: options that choose others (table, coefficients, steps, lower, safety,
-     * cushion) away from their defaults are refused. */
+    MUONIUM_FORM_STANDARD = 1, /* X <- (aI + bR + cR^2) X with R = X X^T, in every iteration */
+    MUONIUM_FORM_GRAM = 2,     /* iterates on R alone; applied to X at restarts and at the end */
+    /* Evaluates the polynomial of direct_set on R and applies it to X once. Options that choose
+     * another polynomial are refused unless they are at their defaults. */
     MUONIUM_FORM_DIRECT = 3,
-    MUONIUM_FORM_QUINTIC = 4 /* whichever of standard and Gram costs least */
+    MUONIUM_FORM_QUINTIC = 4 /* the cheaper of standard and Gram */
 } muonium_form;
 
 /* The names of the direct form's sets by index, from 0; NULL past the last. */
@@ -291,8 +291,8 @@ MUONIUM_API const char *muonium_direct_set_name(int index);
 /* What happens to a matrix that contains NaN or infinity. */
 typedef enum muonium_nonfinite {
     MUONIUM_NONFINITE_ERROR = 0, /* the call fails, names the first bad element, writes nothing */
-    MUONIUM_NONFINITE_SKIP = 1,  /* this matrix' output is left as it is */
-    MUONIUM_NONFINITE_PROPAGATE = 2 /* this matrix' output is filled with NaN */
+    MUONIUM_NONFINITE_SKIP = 1,  /* the output of this matrix is left as it is */
+    MUONIUM_NONFINITE_PROPAGATE = 2 /* the output of this matrix is filled with NaN */
 } muonium_nonfinite;
 
 /* Which intermediates the half types round. Each value names an implementation and reproduces
@@ -312,16 +312,18 @@ typedef enum muonium_rounding {
 typedef struct muonium_plan_options {
     size_t struct_size; /* set by muonium_plan_options_init */
 
-    /* 1 to MUONIUM_MAX_STEPS; default 5. The defaults bring singular values that are at least
-     * 1e-3 of the matrix' norm to between 0.86 and 1.14, about 7 % away from the polar factor.
-     * 8 steps give the polar factor, to 1.4e-6 in f32. Smaller singular values become less than
-     * 1 by default; steps = 12 and lower = 1e-5 bring those from 1e-5 on to 1 as well. */
+    /* The number of iterations, 1 to MUONIUM_MAX_STEPS; default 5. With the defaults, singular
+     * values of at least 1e-3 of the norm end between 0.86 and 1.14, and the result is about
+     * 7 % away from the polar factor. 8 iterations give the polar factor, to 1.4e-6 in f32.
+     * Singular values below 1e-3 of the norm end below 1; steps = 12 with lower = 1e-5 brings
+     * those from 1e-5 on to 1. */
     int steps;
 
-    /* The polynomials: `table` with `table_rows` rows if not NULL (the last
-     * row repeats), else the preset named `coefficients` if not NULL, else
-     * muonium_polar_express(steps, lower, safety, cushion), the default. A table that
-     * takes a singular value in [0, 1] beyond 1e7 (f64: 1e30) is refused. */
+    /* The polynomials, from the first of these that is set:
+     *   table          `table_rows` rows {a, b, c}; the last row repeats;
+     *   coefficients   the preset of that name;
+     *   neither        muonium_polar_express(steps, lower, safety, cushion), the default.
+     * A table that takes a singular value in [0, 1] beyond 1e7 (f64: 1e30) is refused. */
     const double (*table)[3];
     size_t table_rows;
     const char *coefficients;
@@ -331,28 +333,28 @@ typedef struct muonium_plan_options {
 
     muonium_normalization normalization; /* MUONIUM_NORM_FROBENIUS */
     muonium_eps_mode eps_mode;           /* MUONIUM_EPS_NONE */
-    double eps;                          /* >= 0; 1e-7; ignored under MUONIUM_EPS_NONE */
-    double safety_factor;                /* > 0; 1 */
+    double eps;                          /* at least 0; unused under MUONIUM_EPS_NONE; 1e-7 */
+    double safety_factor;                /* multiplies the norm; above 0; 1 */
 
-    /* What intermediates are rounded to: MUONIUM_F32 (default), MUONIUM_F64,
-     * or MUONIUM_BF16 / MUONIUM_F16, which store every intermediate in that
-     * type with f32 sums, as GPU implementations do. They are less exact, and on
-     * most CPUs slower than f32: they are for reproducing others. */
+    /* The type to which intermediate matrices are rounded; default MUONIUM_F32. MUONIUM_BF16
+     * and MUONIUM_F16 store every intermediate in that type and sum in f32, as GPU
+     * implementations do. They are less accurate and on most CPUs slower than f32; use them to
+     * reproduce other implementations. */
     muonium_dtype precision;
     muonium_form form;           /* MUONIUM_FORM_AUTO */
-    const char *direct_set;      /* NULL: "P12" for MUONIUM_FORM_DIRECT, the fastest for AUTO */
+    const char *direct_set;      /* NULL: "P12" under MUONIUM_FORM_DIRECT, the fastest under AUTO */
     muonium_nonfinite nonfinite; /* MUONIUM_NONFINITE_ERROR */
 
-    /* Compute one more product, Y Y^T of the result Y, and 24 products of it with vectors.
-     * Then the certificate has orthogonality_error, sigma_min and sigma_max, and `bound` (in
-     * the direct form `deviation` too) equals orthogonality_error. Default false. */
+    /* Measure every result Y, by the product Y Y^T and 24 products of it with vectors; default
+     * false. The certificate then has orthogonality_error, sigma_min and sigma_max, and its
+     * `bound` (in the direct form also `deviation`) equals orthogonality_error. */
     bool exact_certificate;
 
     muonium_rounding rounding; /* of the half types; MUONIUM_ROUNDING_STORED */
 
-    /* The number of rows for which the table is generated; only its first `steps` are used.
-     * 0, the default: as many as `steps`. A table for more rows is not the optimum for the
-     * first of them: this is for reproducing others. */
+    /* The number of rows for which a table is generated, 0 to MUONIUM_MAX_STEPS. Only the first
+     * `steps` are used. 0, the default, generates `steps` rows. The first rows of a longer table
+     * are not optimal; use this to reproduce other implementations. */
     int generated_rows;
 } muonium_plan_options;
 
@@ -501,15 +503,16 @@ typedef enum muonium_momentum_form {
     MUONIUM_MOMENTUM_EMA_CORRECTED = 2 /* lerp, divided by 1 - mu^t */
 } muonium_momentum_form;
 
-/* The direction with nesterov on: lerp (1 - mu) G + mu M; sum G + mu M; for
- * ema_corrected mu M / (1 - mu^(t+1)) + (1 - mu) G / (1 - mu^t). */
+/* The direction D with nesterov on. */
 typedef enum muonium_nesterov_form {
-    MUONIUM_NESTEROV_AUTO = 0, /* that of the momentum form */
-    MUONIUM_NESTEROV_LERP = 1,
-    MUONIUM_NESTEROV_SUM = 2
+    MUONIUM_NESTEROV_AUTO = 0, /* as momentum_form; for ema_corrected
+                                  mu M / (1 - mu^(t+1)) + (1 - mu) G / (1 - mu^t) */
+    MUONIUM_NESTEROV_LERP = 1, /* (1 - mu) G + mu M */
+    MUONIUM_NESTEROV_SUM = 2   /* G + mu M */
 } muonium_nesterov_form;
 
-/* The factor on O, for the (out, in) matrix that is really orthogonalised. */
+/* The factor on O, for the (out, in) matrix that is orthogonalised: one block of a fused tensor,
+ * one expert. */
 typedef enum muonium_scale {
     MUONIUM_SCALE_ORIGINAL = 0,        /* sqrt(max(1, out / in)) */
     MUONIUM_SCALE_MATCH_RMS_ADAMW = 1, /* 0.2 sqrt(max(out, in)): steps as large as AdamW's */
@@ -517,54 +520,57 @@ typedef enum muonium_scale {
     MUONIUM_SCALE_NONE = 3             /* 1 */
 } muonium_scale;
 
+/* What weight decay wd makes of the weights W. */
 typedef enum muonium_decay {
     MUONIUM_DECAY_DECOUPLED = 0,  /* W (1 - lr wd), before the update */
     MUONIUM_DECAY_CAUTIOUS = 1,   /* the same, only where O and W have the same sign */
     MUONIUM_DECAY_INDEPENDENT = 2 /* W (1 - wd) */
 } muonium_decay;
 
+/* The optimizer of parameters without Muon. */
 typedef enum muonium_adam_kind {
     MUONIUM_ADAMW = 0,
-    MUONIUM_NADAMW = 1,          /* with the first moment looked ahead, see muonium_nadamw_form */
+    MUONIUM_NADAMW = 1,          /* with Nesterov's look-ahead, see muonium_nadamw_form */
     MUONIUM_ADAM_BY_NESTEROV = 2 /* NAdamW if nesterov is on, else AdamW */
 } muonium_adam_kind;
 
-/* The first moment of NAdamW in step t, counted from 1; m has taken up this step's gradient g. */
+/* The first moment of NAdamW in step t, counted from 1. m already includes the gradient g. */
 typedef enum muonium_nadamw_form {
     MUONIUM_NADAMW_LOOKAHEAD = 0, /* (b1 m + (1-b1) g) / (1 - b1^(t+1)) */
     MUONIUM_NADAMW_TIMM = 1,      /* (b1 m + (1-b1) g) / (1 - b1^t) */
     MUONIUM_NADAMW_OPTAX = 2      /* b1 m / (1 - b1^(t+1)) + (1-b1) g / (1 - b1^t) */
 } muonium_nadamw_form;
 
-/* Which optimizer a parameter gets: by rules (see muonium_add), or by order. */
+/* The optimizer of a parameter: chosen by rules (see muonium_add), or given. */
 typedef enum muonium_route {
     MUONIUM_ROUTE_AUTO = 0,
     MUONIUM_ROUTE_MUON = 1,
     MUONIUM_ROUTE_ADAM = 2
 } muonium_route;
 
-/* The rule by which names and shapes decide. Each recipe has that of the implementation it
- * reproduces; any recipe can be combined with any rule. Fewer than two dimensions always mean
- * AdamW. docs/recipes.md has the names of each rule. */
+/* The rule by which names and shapes choose the optimizer. Each recipe has the rule of the
+ * implementation that it reproduces; any recipe can be combined with any rule. Tensors of fewer
+ * than two dimensions always get AdamW. docs/recipes.md has the names of each rule. */
 typedef enum muonium_routing {
-    MUONIUM_ROUTING_MUONIUM = 0,   /* AdamW for the default patterns (muonium_default_pattern); the
-                                    rest by shape, within min_dim and max_aspect */
-    MUONIUM_ROUTING_TIMM = 1,      /* by shape alone, within min_dim and max_aspect */
-    MUONIUM_ROUTING_TORCH = 2,     /* Muon for every 2-D tensor, and for no other; optax too */
-    MUONIUM_ROUTING_WRAPPER = 3,   /* of fp16 and fp32: Muon for 2-D tensors but routers,
+    MUONIUM_ROUTING_MUONIUM = 0,   /* AdamW for the patterns of muonium_default_pattern; Muon for
+                                    other tensors within min_dim and max_aspect */
+    MUONIUM_ROUTING_TIMM = 1,      /* Muon for tensors within min_dim and max_aspect */
+    MUONIUM_ROUTING_TORCH = 2,     /* Muon for every 2-D tensor and for no other; also of optax */
+    MUONIUM_ROUTING_WRAPPER = 3,   /* of fp16 and fp32: Muon for 2-D tensors except routers,
                                     embeddings, norms and smear */
     MUONIUM_ROUTING_KELLER = 4,    /* Muon for every tensor of two dimensions or more */
-    MUONIUM_ROUTING_MOONLIGHT = 5, /* the same but for embed_tokens and lm_head */
-    MUONIUM_ROUTING_MOTIF = 6      /* and but for tok_embeddings and output */
+    MUONIUM_ROUTING_MOONLIGHT = 5, /* as KELLER, except embed_tokens and lm_head */
+    MUONIUM_ROUTING_MOTIF = 6      /* as MOONLIGHT, except also tok_embeddings and output */
 } muonium_routing;
 
+/* The matrices in a tensor. */
 typedef enum muonium_layout {
-    MUONIUM_LAYOUT_AUTO = 0,    /* 2-D (out, in), unless options.kernels_in_out; more dimensions by
-                                options.layout_3d, else flatten */
+    MUONIUM_LAYOUT_AUTO = 0,    /* 2-D: (out, in), or (in, out) under options.kernels_in_out; 3-D:
+                                as options.layout_3d says; more dimensions: flatten */
     MUONIUM_LAYOUT_FLATTEN = 1, /* (out, in * all the rest) */
     MUONIUM_LAYOUT_SPATIAL = 2, /* (out, in, positions...): a matrix (out, in) per position */
     MUONIUM_LAYOUT_EXPERTS = 3, /* (batch..., out, in): a matrix per leading index */
-    MUONIUM_LAYOUT_FAN = 4      /* axes named in out_axes and in_axes; all others are a batch */
+    MUONIUM_LAYOUT_FAN = 4      /* out_axes and in_axes name the axes; all others are a batch */
 } muonium_layout;
 
 /* Called with one line of text, without a newline, from the thread that calls the
@@ -575,79 +581,81 @@ typedef void muonium_log(void *context, const char *line);
 typedef struct muonium_options {
     size_t struct_size; /* set by muonium_options_init */
 
-    /* The orthogonalisation of Muon's matrices. Begins with its own size, so that it can grow.
-     * plan.nonfinite also rules the gradients of AdamW parameters. */
+    /* The orthogonalisation. It begins with its own size, so that it can grow. plan.nonfinite
+     * also applies to the gradients of AdamW parameters. */
     muonium_plan_options plan;
 
     /* Muon */
-    double lr;           /* >= 0 */
-    double weight_decay; /* >= 0 */
-    double momentum;     /* in [0, 1) */
-    muonium_momentum_form momentum_form;
-    bool nesterov;
-    muonium_nesterov_form nesterov_form;
-    muonium_scale scale;
-    double scale_factor; /* >= 0: multiplies the scale */
-    muonium_decay decay;
-    bool spatial_normalize; /* spatial layout: times (number of positions)^-1/2 */
-    bool maximize;          /* of AdamW parameters too: step along the gradients, not against */
+    double lr;                           /* the learning rate; at least 0 */
+    double weight_decay;                 /* at least 0 */
+    double momentum;                     /* mu, from 0 to below 1 */
+    muonium_momentum_form momentum_form; /* how M takes up a gradient */
+    bool nesterov;                       /* orthogonalise the look-ahead instead of M */
+    muonium_nesterov_form nesterov_form; /* the formula of the look-ahead */
+    muonium_scale scale;                 /* the factor on O */
+    double scale_factor;                 /* multiplies that factor; at least 0 */
+    muonium_decay decay;                 /* how weight_decay acts */
+    bool spatial_normalize; /* divide O of the spatial layout by sqrt(number of positions) */
+    bool maximize;          /* step along the gradients; also of AdamW parameters */
 
-    /* NorMuon: rows of O divided by the root of a running mean of their squares, then
-     * brought back to the norm of O. */
+    /* NorMuon divides each row of O by the root of a running mean of its squares, and restores
+     * the norm of O. */
     bool normuon;
-    double normuon_beta2; /* in [0, 1) */
-    double normuon_eps;   /* >= 0 */
+    double normuon_beta2; /* the decay of that mean, from 0 to below 1 */
+    double normuon_eps;   /* added to the divisor; at least 0 */
 
-    /* AdamW for everything else; decay is always decoupled. Negative: follow Muon. */
+    /* AdamW, for parameters without Muon. Its weight decay is always decoupled. A negative value
+     * of adam_lr, adam_eps or adam_weight_decay follows Muon. */
     muonium_adam_kind adam;
     muonium_nadamw_form nadamw_form;
     double adam_lr;           /* negative: adam_lr_scale * lr */
-    double adam_lr_scale;     /* >= 0 */
-    double adam_beta1;        /* in [0, 1) */
-    double adam_beta2;        /* in [0, 1) */
+    double adam_lr_scale;     /* at least 0 */
+    double adam_beta1;        /* from 0 to below 1 */
+    double adam_beta2;        /* from 0 to below 1 */
     double adam_eps;          /* negative: plan.eps */
-    double adam_eps_root;     /* >= 0: added to the second moment under the root */
+    double adam_eps_root;     /* added to the second moment under the root; at least 0 */
     double adam_weight_decay; /* negative: weight_decay */
 
-    /* Routing. A pattern may hold * and ?; it is compared, without regard to case, with each
-     * part of a parameter's name between dots and slashes; a match goes to AdamW. These
-     * patterns come before those of the rule, or replace them if only_patterns is set. */
-    muonium_route route;     /* MUONIUM_ROUTE_AUTO, or one for all parameters of the group */
-    muonium_routing routing; /* the rule for parameters without a route */
-    const char *const *patterns;
+    /* Routing. A pattern may hold * and ?. It is compared, without regard to case, with each
+     * part of a parameter's name between dots and slashes; parameters that match get AdamW.
+     * These patterns come before those of the rule. */
+    muonium_route route;         /* AUTO, or one optimizer for all parameters of the group */
+    muonium_routing routing;     /* the rule for parameters without a route */
+    const char *const *patterns; /* NULL: none */
     size_t pattern_count;
     bool only_patterns;  /* `patterns` replace the names of the rule */
-    bool split_fused;    /* split what muonium_fused recognises, as it says, unless the tensor
-                            has a layout or splits of its own */
-    size_t min_dim;      /* 4: matrices with a smaller side go to AdamW. Of the rules MUONIUM and
-                          TIMM; the others have no such limit */
-    double max_aspect;   /* 128: so do matrices longer than that */
-    bool only_2d;        /* tensors of other rank without a layout go to AdamW, under every rule */
+    bool split_fused;    /* split what muonium_fused recognises, unless the tensor has a layout or
+                            splits of its own */
+    size_t min_dim;      /* under the rules MUONIUM and TIMM, matrices with a shorter side get
+                            AdamW; at least 1 */
+    double max_aspect;   /* under these rules, so do matrices whose sides have a larger ratio; at
+                            least 1, may be infinite */
+    bool only_2d;        /* under every rule, tensors that are not 2-D and have no layout get
+                            AdamW */
     bool kernels_in_out; /* 2-D tensors without a layout are (in, out), as in JAX */
-    muonium_layout layout_3d; /* of 3-D tensors without a layout: FLATTEN, EXPERTS, or AUTO:
-                                 EXPERTS for the names of experts ("experts", "moe", "w13",
-                                 "gate_up_proj", ...), else FLATTEN */
+    muonium_layout layout_3d; /* the layout of 3-D tensors that have none: FLATTEN, EXPERTS or
+                                 AUTO, which is EXPERTS for names of experts ("experts", "moe",
+                                 "w13", "gate_up_proj", ...) and FLATTEN for others */
 
     /* Storage */
-    muonium_dtype state_dtype; /* of the momentum: MUONIUM_F32 or MUONIUM_BF16 */
+    muonium_dtype state_dtype; /* the type of the momentum, MUONIUM_F32 or MUONIUM_BF16 */
     bool master;               /* keep f32 copies of half-precision parameters and step those */
-    bool stochastic_rounding;  /* round half-precision parameters up or down at random, right on
-                                  average; the same for every thread count */
-    uint64_t seed;             /* of stochastic rounding */
+    bool stochastic_rounding;  /* round half-precision parameters up or down at random, without
+                                  bias; the result does not depend on the number of threads */
+    uint64_t seed;             /* of stochastic_rounding */
 
-    /* Of the first options given to muonium_create only: */
-    size_t scratch_bytes; /* bound on scratch memory beyond what the largest matrix needs; 0:
-                             three times that matrix in all, or half of it for each thread, or
-                             2 MB, unless a single matrix needs more */
-    muonium_log *log;     /* NULL: silent. Gets the routing of all parameters before the first
-                             step, the lines of muonium_warnings after "warning: ", and what
-                             goes wrong without being an error. */
-    void *log_context;
+    /* These are taken from the options of muonium_create, not from those of groups. */
+    size_t scratch_bytes; /* scratch memory beyond the workspace of one matrix. 0: in all, the
+                             largest of that workspace, three times the largest matrix, half of
+                             it for each thread, and 2 MB */
+    muonium_log *log;     /* NULL: silent. Gets the routes of all parameters before the first
+                             step, the lines of muonium_warnings after "warning: ", and notes about
+                             problems that are not errors */
+    void *log_context;    /* passed to log */
 
     bool adaptive; /* multiply the update of a Muon parameter by the dual norm of its direction,
                       the sum of the products of the elements of D and O. Steps then grow with
                       the gradients. A parameter must be one matrix. */
-
 } muonium_options;
 
 /* Fill with a recipe: NULL or "muonium" for our own defaults; "motif", "fp16", "fp32",

@@ -16,8 +16,8 @@ typedef enum mu_saved { MU_UNSAVED, MU_TUNED, MU_RECIPE } mu_saved;
 typedef struct mu_option {
     muonium_option shown;
     mu_saved saved;
-    unsigned allowed;                /* choice: bit i stands for value i */
-    const char *hint;                /* choice: the end of the message about a wrong one */
+    unsigned allowed; /* choice: bit i stands for value i */
+    const char *hint; /* choice: the end of the message about a wrong one; number: about NaN */
     const char *(*names)(int index); /* choice: by value; name: all that there are */
     bool is_signed;                  /* integer */
 } mu_option;

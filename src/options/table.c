@@ -55,6 +55,7 @@ const char *muonium_routing_name(int index)
 /* Ranges include both ends. */
 #define RANGE(from, to, words) .shown.least = (from), .shown.most = (to), .shown.range = words
 #define RANGE_AT_LEAST_0 RANGE(0, DBL_MAX, "a finite number of at least 0")
+#define RANGE_LR RANGE_AT_LEAST_0, .hint = "set the learning rate (the recipe optax has no default)"
 #define RANGE_ABOVE_0 RANGE(0x1p-1074, DBL_MAX, "a finite number above 0")
 #define RANGE_BELOW_1 RANGE(0, 1 - DBL_EPSILON / 2, "a number from 0 to below 1")
 #define RANGE_UNIT RANGE(0, 1, "a number from 0 to 1")
@@ -177,9 +178,8 @@ static muonium_status fail_on_choice(const mu_option *o, int value)
 
 static muonium_status check_number(const mu_option *o, double value)
 {
-    if (isnan(value) && strcmp(o->shown.name, "lr") == 0) {
-        return mu_fail(MUONIUM_INVALID,
-                       "lr is NaN: set the learning rate (the recipe optax has no default)");
+    if (isnan(value) && o->hint) {
+        return mu_fail(MUONIUM_INVALID, "%s is NaN: %s", o->shown.name, o->hint);
     }
     return value >= o->shown.least && value <= o->shown.most
                ? MUONIUM_OK
