@@ -138,6 +138,9 @@ void mu_sized_write(void *out, size_t size, const void *filled, size_t known);
 muonium_status mu_sized_read(const char *type, const void *given, size_t size, void *read,
                              size_t known);
 
+/* The elements of an array. */
+#define MU_COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
 /* ---- size: sums and products of sizes that report overflow ---- */
 
 /* *out = a * b (a + b); false if it does not fit, and *out is then undefined. */

@@ -56,8 +56,8 @@ static void *form(const mu_kernel *kernel, const mu_operand *o, size_t rows, siz
 }
 
 /* c = a b with all dense: rows x k, k x cols. */
-static void multiply(const mu_kernel *kernel, size_t rows, size_t cols, size_t k, const void *a,
-                     const void *b, void *c, size_t ldc)
+static void call_gemm(const mu_kernel *kernel, size_t rows, size_t cols, size_t k, const void *a,
+                      const void *b, void *c, size_t ldc)
 {
     int m = (int)rows, n = (int)cols, depth = (int)k;
     if (kernel->type == MUONIUM_F32) {
@@ -99,13 +99,13 @@ void mu_blas_apply(const mu_matmul *with, size_t m, size_t n, const mu_operand *
     form(kernel, a, m, m, symmetric);
     if (col_stride == 1) {
         size_t ld = m > 1 ? row_stride : n; /* of a single row, any will do but for the library */
-        multiply(kernel, m, n, m, symmetric, form(kernel, x, m, n, dense), y, ld);
+        call_gemm(kernel, m, n, m, symmetric, form(kernel, x, m, n, dense), y, ld);
         return;
     }
     mu_operand turned = *x;
     turned.row_stride = x->col_stride;
     turned.col_stride = x->row_stride;
-    multiply(kernel, n, m, m, form(kernel, &turned, n, m, dense), symmetric, y, col_stride);
+    call_gemm(kernel, n, m, m, form(kernel, &turned, n, m, dense), symmetric, y, col_stride);
 }
 
 #else

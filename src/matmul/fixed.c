@@ -139,8 +139,8 @@ static void set_units(int digits, const uint32_t *bits, size_t lines, float *uni
 
 /* Pack a k-block of the lines [first, first + MU_LINE_GROUP), as far as they exist, of a side, and
  * of `twin`, unless that is NULL: the other side, with the same lines. */
-static void pack_lines(const product *p, const side *s, const side *twin, size_t k_block,
-                       size_t first, float *buffer)
+static void split_lines(const product *p, const side *s, const side *twin, size_t k_block,
+                        size_t first, float *buffer)
 {
     const mu_int8_kernel *kernel = p->kernel;
     size_t lines = least(MU_LINE_GROUP, s->lines - first), k0 = k_block * MU_FIXED_K;
@@ -178,32 +178,32 @@ static float *buffer_of(const product *p, unsigned worker)
     return p->buffers + worker * MU_LINE_GROUP * least(p->k, MU_FIXED_K);
 }
 
-static void pack_task(void *context, size_t index, unsigned worker)
+static void split_task(void *context, size_t index, unsigned worker)
 {
     const packing *all = context;
     bool second = index >= all->tasks[0];
     const side *s = all->sides[second];
     index -= second ? all->tasks[0] : 0;
     size_t groups = count_of(s->lines, MU_LINE_GROUP);
-    pack_lines(all->p, s, all->twins ? all->sides[1] : NULL, index / groups,
-               index % groups * MU_LINE_GROUP, buffer_of(all->p, worker));
+    split_lines(all->p, s, all->twins ? all->sides[1] : NULL, index / groups,
+                index % groups * MU_LINE_GROUP, buffer_of(all->p, worker));
 }
 
 /* Pack all k-blocks at hand of one side (`second` is NULL) or of both. Twins share lines. */
-static void pack_sides(const product *p, const side *first, const side *second, bool twins)
+static void split_sides(const product *p, const side *first, const side *second, bool twins)
 {
     packing all = {p, {first, second}, twins, {0, 0}};
     for (int i = 0; i < (second && !twins ? 2 : 1); i++) {
         const side *s = all.sides[i];
         all.tasks[i] = count_of(s->lines, MU_LINE_GROUP) * count_of(s->k, MU_FIXED_K);
     }
-    mu_pool_run(pack_task, &all, all.tasks[0] + all.tasks[1], p->workers);
+    mu_pool_run(split_task, &all, all.tasks[0] + all.tasks[1], p->workers);
 }
 
 /* ---- tiles ---- */
 
 /* The tile of C at micropanels i of A and j of B, from all k-blocks at hand. */
-static void multiply_tile(const product *p, size_t i, size_t j, int32_t *sums, float *partial)
+static void multiply_fixed_tile(const product *p, size_t i, size_t j, int32_t *sums, float *partial)
 {
     const mu_int8_kernel *kernel = p->kernel;
     const side *a = &p->a, *b = &p->b;
@@ -252,7 +252,7 @@ static void multiply_block(const product *p, size_t i0, size_t i1, size_t j0, si
     for (size_t j = j0 / kernel->nr; j * kernel->nr < j1; j++) {
         for (size_t i = i0 / kernel->mr; i * kernel->mr < i1; i++) {
             if (!lower || (i + 1) * kernel->mr > j * kernel->nr) {
-                multiply_tile(p, i, j, sums, partial);
+                multiply_fixed_tile(p, i, j, sums, partial);
             }
         }
     }
@@ -369,7 +369,7 @@ static void multiply_triangle(const mu_matmul *with, triangle *t)
             p->epilogue.before = p->c;
             p->epilogue.before_ld = (ptrdiff_t)p->ldc;
         }
-        pack_sides(p, &p->a, &p->b, t->twins);
+        split_sides(p, &p->a, &p->b, t->twins);
         mu_pool_run(triangle_task, t, blocks * (blocks + 1) / 2, with->workers);
     }
 }
@@ -418,7 +418,8 @@ static mu_digit_source left_of(const mu_matmul *with, const split *s)
     return with->int8->rows_of_a ? as_rows(&s->source) : s->source;
 }
 
-static void add_term(mu_fixed_epilogue *f, const float *data, ptrdiff_t row_stride, double factor)
+static void add_fixed_term(mu_fixed_epilogue *f, const float *data, ptrdiff_t row_stride,
+                           double factor)
 {
     for (size_t t = 0; t < f->term_count; t++) {
         if (f->terms[t].data == data && f->terms[t].row_stride == row_stride) {
@@ -437,9 +438,9 @@ static void add_term(mu_fixed_epilogue *f, const float *data, ptrdiff_t row_stri
 /* factor * (s M + t N) */
 static void add_operand(mu_fixed_epilogue *f, const mu_operand *o, double factor)
 {
-    add_term(f, o->data, o->row_stride, factor * o->scale);
+    add_fixed_term(f, o->data, o->row_stride, factor * o->scale);
     if (o->other) {
-        add_term(f, o->other, o->row_stride, factor * o->other_scale);
+        add_fixed_term(f, o->other, o->row_stride, factor * o->other_scale);
     }
 }
 
@@ -452,7 +453,7 @@ static bool is_ready(const mu_operand *x, ptrdiff_t line_stride, ptrdiff_t k_str
 }
 
 /* X as a side, its lines being rows or columns. */
-static void set_x(side *s, const mu_operand *x, bool by_columns, bool rows_of_a)
+static void set_x_side(side *s, const mu_operand *x, bool by_columns, bool rows_of_a)
 {
     ptrdiff_t line = by_columns ? x->col_stride : x->row_stride;
     ptrdiff_t step = by_columns ? x->row_stride : x->col_stride;
@@ -466,7 +467,7 @@ void mu_fixed_gram(const mu_matmul *with, size_t m, size_t n, const mu_operand *
                    size_t ldc)
 {
     triangle t = {.p = product_of(with, n, NULL, m, NULL, m), .twins = true};
-    set_x(&t.p.a, x, false, false);
+    set_x_side(&t.p.a, x, false, false);
     t.p.c = c;
     t.p.ldc = ldc;
     multiply_triangle(with, &t);
@@ -483,7 +484,7 @@ void mu_fixed_symmul(const mu_matmul *with, size_t m, const mu_operand *a, const
     add_operand(f, a, db);
     add_operand(f, b, da);
     if (after->plus) {
-        add_term(f, after->plus, (ptrdiff_t)ldc, after->plus_factor);
+        add_fixed_term(f, after->plus, (ptrdiff_t)ldc, after->plus_factor);
     }
     f->shift =
         (float)(da * db - db * (double)left.mean - da * (double)right.mean + after->plus_identity);
@@ -525,7 +526,7 @@ static void apply_task(void *context, size_t index, unsigned worker)
     give_memory(&p, x, x->k, !all->right, all->private_memory + worker * all->private_bytes);
     for (size_t block = 0; block * MU_FIXED_K < x->k; block++) {
         for (size_t i = 0; i < lines; i += MU_LINE_GROUP) {
-            pack_lines(&p, x, NULL, block, i, buffer_of(&p, worker));
+            split_lines(&p, x, NULL, block, i, buffer_of(&p, worker));
         }
     }
     multiply_block(&p, 0, p.a.lines, 0, p.b.lines, false);
@@ -550,7 +551,7 @@ void mu_fixed_apply(const mu_matmul *with, size_t m, size_t n, const mu_operand 
                       : product_of(with, m, NULL, n, &h.source, m);
     product *p = &all.p;
     side *shared = all.right ? &p->a : &p->b, *streamed = all.right ? &p->b : &p->a;
-    set_x(streamed, x, true, !all.right && with->int8->rows_of_a);
+    set_x_side(streamed, x, true, !all.right && with->int8->rows_of_a);
     p->a.k = p->b.k = m;
     p->c = y;
     p->ldc = all.right ? row_stride : col_stride;
@@ -564,7 +565,7 @@ void mu_fixed_apply(const mu_matmul *with, size_t m, size_t n, const mu_operand 
     all.private_bytes = side_bytes(with->int8, with->digits, BLOCK, m);
     size_t workers = least(mu_pool_workers(), with->workers);
     p->block = n < 2 * BLOCK * workers ? SMALL_BLOCK : BLOCK;
-    pack_sides(p, shared, NULL, false);
+    split_sides(p, shared, NULL, false);
     mu_pool_run(apply_task, &all, count_of(n, p->block), with->workers);
 }
 

@@ -5,8 +5,6 @@
 
 #include <string.h>
 
-#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
-
 static const char part_ends[] = "./";
 static const char word_ends[] = "./_-0123456789";
 
@@ -97,7 +95,7 @@ static span module_of(const char *name, bool *inside)
     for (span s = next_span(name, part_ends); s.text < s.end; s = next_span(s.end, part_ends)) {
         bool leaf = next_span(s.end, part_ends).text == next_span(s.end, part_ends).end &&
                     module.text < module.end;
-        for (size_t i = 0; leaf && i < COUNT(leaves); i++) {
+        for (size_t i = 0; leaf && i < MU_COUNT(leaves); i++) {
             if (matches(leaves[i], s.text, s.end)) {
                 return module;
             }
@@ -146,13 +144,13 @@ bool mu_name_is_experts(const char *name)
     static const char *const modules[] = {"w1",        "w2",      "w3",        "w13",
                                           "gate_proj", "up_proj", "down_proj", "gate_up_proj"};
     bool inside;
-    for (size_t i = 0; i < COUNT(words); i++) {
+    for (size_t i = 0; i < MU_COUNT(words); i++) {
         if (any_matches(words[i], name, word_ends, false)) {
             return true;
         }
     }
     const span module = module_of(name, &inside);
-    for (size_t i = 0; i < COUNT(modules); i++) {
+    for (size_t i = 0; i < MU_COUNT(modules); i++) {
         if (module.text < module.end && matches(modules[i], module.text, module.end)) {
             return true;
         }
@@ -220,7 +218,7 @@ muonium_fusion mu_fusion_of(const char *name, const muonium_tensor *tensor)
         return fusion;
     }
     const size_t rows = tensor->shape[tensor->ndim - 2], cols = tensor->shape[tensor->ndim - 1];
-    for (size_t i = 0; i < COUNT(fused_names); i++) {
+    for (size_t i = 0; i < MU_COUNT(fused_names); i++) {
         const fused_kind kind = fused_names[i].kind;
         if (!matches(fused_names[i].module, module.text, module.end) ||
             (tensor->ndim == 3 && kind != FUSED_GATE_UP)) {

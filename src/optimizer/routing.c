@@ -12,8 +12,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
-
 /* ---- rules ---- */
 
 /* Names of embeddings, output heads, norms, biases, routers and gains in the model families
@@ -79,21 +77,21 @@ static const struct rule {
     bool only_2d;
     bool limits; /* unit dimensions, min_dim and max_aspect count; else two dimensions suffice */
 } rules[] = {
-    [MUONIUM_ROUTING_MUONIUM] = {default_patterns, COUNT(default_patterns), false, true},
+    [MUONIUM_ROUTING_MUONIUM] = {default_patterns, MU_COUNT(default_patterns), false, true},
     [MUONIUM_ROUTING_TIMM] = {NULL, 0, false, true},
     [MUONIUM_ROUTING_TORCH] = {NULL, 0, true, false},
-    [MUONIUM_ROUTING_WRAPPER] = {wrapper_patterns, COUNT(wrapper_patterns), true, false},
+    [MUONIUM_ROUTING_WRAPPER] = {wrapper_patterns, MU_COUNT(wrapper_patterns), true, false},
     [MUONIUM_ROUTING_KELLER] = {NULL, 0, false, false},
-    [MUONIUM_ROUTING_MOONLIGHT] = {moonlight_patterns, COUNT(moonlight_patterns), false, false},
-    [MUONIUM_ROUTING_MOTIF] = {motif_patterns, COUNT(motif_patterns), false, false},
+    [MUONIUM_ROUTING_MOONLIGHT] = {moonlight_patterns, MU_COUNT(moonlight_patterns), false, false},
+    [MUONIUM_ROUTING_MOTIF] = {motif_patterns, MU_COUNT(motif_patterns), false, false},
 };
 
-_Static_assert(COUNT(rules) == MUONIUM_ROUTING_MOTIF + 1, "a rule for each muonium_routing");
+_Static_assert(MU_COUNT(rules) == MUONIUM_ROUTING_MOTIF + 1, "a rule for each muonium_routing");
 
 const char *muonium_default_pattern(int index, const char **place)
 {
     static const char *const places[] = {"part", "word", "module", "outside", "top", "router"};
-    if (index < 0 || (size_t)index >= COUNT(default_patterns)) {
+    if (index < 0 || (size_t)index >= MU_COUNT(default_patterns)) {
         return NULL;
     }
     if (place != NULL) {

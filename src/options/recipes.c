@@ -9,8 +9,6 @@
 #include <math.h>
 #include <string.h>
 
-#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
-
 /* ---- defaults ---- */
 
 #define OWN_OWN(field, initial) .field = initial,
@@ -171,7 +169,7 @@ static const struct recipe {
 
 const char *muonium_recipe_name(int index)
 {
-    return index >= 0 && (size_t)index < COUNT(recipes) ? recipes[index].name : NULL;
+    return index >= 0 && (size_t)index < MU_COUNT(recipes) ? recipes[index].name : NULL;
 }
 
 /* ---- versions of the struct ---- */
@@ -186,7 +184,7 @@ _Static_assert(offsetof(muonium_options, plan) == sizeof(size_t) &&
 static muonium_status fail_on_recipe(const char *name)
 {
     char names[128] = "";
-    for (size_t i = 0; i < COUNT(recipes); i++) {
+    for (size_t i = 0; i < MU_COUNT(recipes); i++) {
         strcat(strcat(names, i > 0 ? ", " : ""), recipes[i].name);
     }
     return mu_fail(MUONIUM_INVALID, "recipe is \"%s\": use one of %s", name, names);
@@ -203,7 +201,7 @@ muonium_status muonium_options_init_sized(muonium_options *options, size_t size,
     if (status != MUONIUM_OK) {
         return status;
     }
-    for (size_t i = 0; i < COUNT(recipes); i++) {
+    for (size_t i = 0; i < MU_COUNT(recipes); i++) {
         if (strcmp(recipes[i].name, recipe != NULL ? recipe : "muonium") == 0) {
             muonium_options filled = mu_default_options;
             recipes[i].change(&filled);
