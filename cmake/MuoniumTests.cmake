@@ -227,7 +227,8 @@ if(NOT with_mpi_tests)
 endif()
 foreach(source ${python_tests})
     get_filename_component(name ${source} NAME)
-    file(STRINGS ${source} uses_the_build LIMIT_COUNT 1 REGEX "MUONIUM_BUILD_DIR")
+    file(STRINGS ${source} uses_the_build LIMIT_COUNT 1
+        REGEX "MUONIUM_BUILD_DIR|^from package|^import package")
     file(STRINGS ${source} uses_torch LIMIT_COUNT 1 REGEX "^import torch|importorskip.*torch")
     if(MUONIUM_SANITIZE AND (NOT uses_the_build OR uses_torch OR name STREQUAL test_optimizer.py))
         continue() # it tests the reference alone, or a framework that is not instrumented; or

@@ -159,7 +159,7 @@ static muonium_status set_lr(muonium_options *options, double value)
     if (options->adam_lr >= 0) {
         if (options->lr == 0) {
             return mu_fail(MUONIUM_INVALID,
-                           "adam_lr is %g while lr is 0: a new lr cannot scale it; use "
+                           "lr is 0 while adam_lr is %g: a new lr cannot scale it; use "
                            "adam_lr_scale instead of adam_lr",
                            options->adam_lr);
         }

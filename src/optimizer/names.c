@@ -3,6 +3,8 @@
  */
 #include "optimizer/names.h"
 
+#include "base/base.h"
+
 #include <string.h>
 
 static const char part_ends[] = "./";

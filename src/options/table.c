@@ -207,10 +207,15 @@ static muonium_status check_field(const mu_option *o, const void *at)
 {
     double number;
     int value;
+    muonium_status status;
+    mu_fenv environment;
     switch (o->shown.type) {
     case MUONIUM_OPTION_NUMBER:
         memcpy(&number, at, sizeof number);
-        return check_number(o, number);
+        environment = mu_fenv_enter(); /* a bound may be denormal */
+        status = check_number(o, number);
+        mu_fenv_leave(environment);
+        return status;
     case MUONIUM_OPTION_INTEGER:
         return check_integer(o, at);
     case MUONIUM_OPTION_CHOICE:

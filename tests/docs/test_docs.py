@@ -11,6 +11,7 @@ import sys
 
 import pytest
 
+import torch_isa
 from muonium_command import BUILD, MUONIUM, run
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
@@ -133,6 +134,7 @@ def test_program_of_the_readme(tmp_path):
 
 @pytest.mark.skipif("LD_PRELOAD" in os.environ, reason="PyTorch is not instrumented")
 def test_python_of_the_readme():
+    torch_isa.prepare()
     pytest.importorskip("torch")
     (program,) = [text for language, text in blocks_of(SOURCE / "README.md") if language == "python"]
     environment = {**os.environ, "PYTHONPATH": str(SOURCE / "python"),

@@ -2,16 +2,13 @@
 list of options is the fields of the header's structs."""
 import ctypes
 import os
-import pathlib
 import re
 import subprocess
 import sys
 
 import pytest
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-BUILD = pathlib.Path(os.environ.get("MUONIUM_BUILD_DIR", ROOT / "build"))
-os.environ["MUONIUM_LIBRARY"] = str(BUILD / "libmuonium.so")
+from package import BUILD, ROOT
 HEADER = re.sub(r"/\*.*?\*/", "", (ROOT / "include/muonium.h").read_text(), flags=re.S)
 LIBRARY = ctypes.CDLL(str(BUILD / "libmuonium.so"))
 LIBRARY.muonium_enum_name.restype = ctypes.c_char_p
@@ -57,7 +54,6 @@ def test_lists_in_docs_and_types_are_those_of_the_library():
 
 
 def test_the_command_line_offers_every_option_that_is_saved():
-    sys.path.insert(0, str(ROOT / "python"))
     from muonium._library import OPTIONS
     spelled = {"normalization": "normalize", "patterns": "pattern", "split_fused": "split",
                "layout_3d": "experts"}

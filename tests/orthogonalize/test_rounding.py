@@ -1,17 +1,11 @@
 """Which intermediates the half types round: against the published formulas in f32 arithmetic, bit
 for bit where no sum has two terms; and against PyTorch itself, whose sums are in another order.
 """
-import os
-import pathlib
-import sys
 
 import numpy as np
 import pytest
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-LIBRARY = pathlib.Path(os.environ.get("MUONIUM_BUILD_DIR", ROOT / "build")) / "libmuonium.so"
-os.environ["MUONIUM_LIBRARY"] = str(LIBRARY)
-sys.path.insert(0, str(ROOT / "python"))
+import package  # noqa: F401, finds the library
 
 import muonium  # noqa: E402
 from reference.coefficients import PRESETS, choose  # noqa: E402

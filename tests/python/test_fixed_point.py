@@ -6,17 +6,13 @@ matrices, relative to the result in f64 and in the Frobenius norm.
 """
 import hashlib
 import os
-import pathlib
 import subprocess
 import sys
 
 import numpy as np
 import pytest
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-BUILD = pathlib.Path(os.environ.get("MUONIUM_BUILD_DIR", ROOT / "build"))
-os.environ.setdefault("MUONIUM_LIBRARY", str(BUILD / "libmuonium.so"))
-sys.path.insert(0, str(ROOT / "python"))
+import package  # noqa: F401, finds the library
 
 import muonium  # noqa: E402
 
@@ -140,7 +136,8 @@ CHECKSUMS = {"fixed23": "ffea0afff51bbab1", "fixed15": "a952e7b4bb43a70e"}
 @pytest.mark.parametrize("threads", ["1", "7"])
 @pytest.mark.parametrize("isa", SETS)
 def test_the_same_bits_everywhere(isa, threads, precision):
-    environment = {**os.environ, "MUONIUM_CPU": isa, "MUONIUM_NUM_THREADS": threads}
+    environment = {**os.environ, "MUONIUM_CPU": isa, "MUONIUM_NUM_THREADS": threads,
+                   "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run([sys.executable, __file__, precision], env=environment, timeout=120,
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     if "MUONIUM_CPU is" in done.stderr:

@@ -16,12 +16,8 @@ import time
 import numpy as np
 import pytest
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-LIBRARY = pathlib.Path(os.environ.get("MUONIUM_BUILD_DIR", ROOT / "build")) / "libmuonium.so"
-SEED = int(os.environ.get("MUONIUM_TEST_SEED", time.time_ns() % 2**32))
+from package import LIBRARY, ROOT, SEED
 HEADER = (ROOT / "include" / "muonium.h").read_text()
-os.environ["MUONIUM_LIBRARY"] = str(LIBRARY)
-sys.path.insert(0, str(ROOT / "python"))
 
 import muonium  # noqa: E402
 from muonium import _arrays, _library, _options  # noqa: E402

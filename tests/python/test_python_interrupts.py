@@ -9,7 +9,6 @@ The library is that of MUONIUM_BUILD_DIR, by default build/ of the source tree.
 import copy
 import functools
 import os
-import pathlib
 import random
 import select
 import signal
@@ -24,11 +23,7 @@ import torch_isa
 torch_isa.prepare()
 torch = pytest.importorskip("torch")
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-LIBRARY = pathlib.Path(os.environ.get("MUONIUM_BUILD_DIR", ROOT / "build")) / "libmuonium.so"
-SEED = int(os.environ.get("MUONIUM_TEST_SEED", time.time_ns() % 2**32))
-os.environ["MUONIUM_LIBRARY"] = str(LIBRARY)
-sys.path.insert(0, str(ROOT / "python"))
+from package import ROOT, SEED
 
 import muonium.torch  # noqa: E402
 from muonium.torch import Muon  # noqa: E402

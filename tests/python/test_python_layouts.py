@@ -5,11 +5,7 @@ or refuses them by name with nothing changed. MUONIUM_TEST_SEED repeats a run.
 The library is that of MUONIUM_BUILD_DIR, by default build/ of the source tree.
 """
 import itertools
-import os
-import pathlib
 import re
-import sys
-import time
 
 import numpy as np
 import pytest
@@ -19,11 +15,7 @@ import torch_isa
 torch_isa.prepare()
 torch = pytest.importorskip("torch")
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-LIBRARY = pathlib.Path(os.environ.get("MUONIUM_BUILD_DIR", ROOT / "build")) / "libmuonium.so"
-SEED = int(os.environ.get("MUONIUM_TEST_SEED", time.time_ns() % 2**32))
-os.environ["MUONIUM_LIBRARY"] = str(LIBRARY)
-sys.path.insert(0, str(ROOT / "python"))
+from package import SEED
 
 import muonium  # noqa: E402
 from muonium.torch import Muon  # noqa: E402

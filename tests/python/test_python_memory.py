@@ -6,7 +6,6 @@ The library is that of MUONIUM_BUILD_DIR, by default build/ of the source tree.
 """
 import gc
 import os
-import pathlib
 import subprocess
 import sys
 
@@ -18,10 +17,7 @@ import torch_isa
 torch_isa.prepare()
 torch = pytest.importorskip("torch")
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-LIBRARY = pathlib.Path(os.environ.get("MUONIUM_BUILD_DIR", ROOT / "build")) / "libmuonium.so"
-os.environ["MUONIUM_LIBRARY"] = str(LIBRARY)
-sys.path.insert(0, str(ROOT / "python"))
+from package import ROOT
 
 import muonium  # noqa: E402
 from muonium.torch import Muon  # noqa: E402

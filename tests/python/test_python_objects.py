@@ -2,18 +2,12 @@
 the wrong things. Messages say what was meant, and carry no control character of a name."""
 import copy
 import ctypes
-import os
-import pathlib
 import pickle
-import sys
 
 import numpy as np
 import pytest
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-BUILD = pathlib.Path(os.environ.get("MUONIUM_BUILD_DIR", ROOT / "build"))
-os.environ["MUONIUM_LIBRARY"] = str(BUILD / "libmuonium.so")
-sys.path.insert(0, str(ROOT / "python"))
+import package  # noqa: F401, finds the library
 
 import muonium  # noqa: E402
 from muonium import _library, _options  # noqa: E402

@@ -5,9 +5,6 @@ The library is that of MUONIUM_BUILD_DIR, by default build/ of the source tree.
 """
 import copy
 import logging
-import os
-import pathlib
-import sys
 import warnings
 
 import pytest
@@ -17,10 +14,7 @@ import torch_isa
 torch_isa.prepare()
 torch = pytest.importorskip("torch")
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-LIBRARY = pathlib.Path(os.environ.get("MUONIUM_BUILD_DIR", ROOT / "build")) / "libmuonium.so"
-os.environ["MUONIUM_LIBRARY"] = str(LIBRARY)
-sys.path.insert(0, str(ROOT / "python"))
+import package  # noqa: F401, finds the library
 
 import muonium  # noqa: E402
 from muonium.torch import Muon  # noqa: E402

@@ -7,7 +7,6 @@ import copy
 import gc
 import io
 import os
-import pathlib
 import pickle
 import subprocess
 import sys
@@ -22,11 +21,7 @@ import torch_isa
 torch_isa.prepare()
 torch = pytest.importorskip("torch")
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-LIBRARY = pathlib.Path(os.environ.get("MUONIUM_BUILD_DIR", ROOT / "build")) / "libmuonium.so"
-SEED = int(os.environ.get("MUONIUM_TEST_SEED", time.time_ns() % 2**32))
-os.environ["MUONIUM_LIBRARY"] = str(LIBRARY)
-sys.path.insert(0, str(ROOT / "python"))
+from package import ROOT, SEED
 
 import muonium  # noqa: E402
 from muonium import _handle  # noqa: E402

@@ -7,7 +7,6 @@ mypy is that of the interpreter, or is fetched by pip, once, into the build dire
 import importlib.util
 import inspect
 import os
-import pathlib
 import re
 import subprocess
 import sys
@@ -15,10 +14,7 @@ import typing
 
 import pytest
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-BUILD = pathlib.Path(os.environ.get("MUONIUM_BUILD_DIR", ROOT / "build"))
-os.environ["MUONIUM_LIBRARY"] = str(BUILD / "libmuonium.so")
-sys.path.insert(0, str(ROOT / "python"))
+from package import BUILD, ROOT
 
 import muonium  # noqa: E402
 from muonium import _options, _types  # noqa: E402

@@ -5,19 +5,13 @@ drives both. Arrays of bf16 are NumPy arrays of uint16.
 """
 import ctypes
 from ctypes import (c_bool, c_char_p, c_double, c_float, c_int, c_size_t, c_uint64, c_void_p)
-import os
-import pathlib
-import sys
 
 import numpy as np
 
 from reference.coefficients import Generated
 from reference.rounding import bf16_bits, bf16_values
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-BUILD = pathlib.Path(os.environ.get("MUONIUM_BUILD_DIR", ROOT / "build"))
-os.environ["MUONIUM_LIBRARY"] = str(BUILD / "libmuonium.so")
-sys.path.insert(0, str(ROOT / "python"))
+from package import BUILD
 
 from muonium._library import (DTYPES, MAX_DIMS, OPTIONS, OUTCOMES, QK, Certificate,  # noqa: E402
                               Counters, Options, PlanOptions, Tensor, names_of,

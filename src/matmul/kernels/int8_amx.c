@@ -28,7 +28,6 @@
 #define A_LINES 1
 #define B_LINES 16
 #define GROUPS 16
-#define BIAS 0
 #include "matmul/kernels/int8_template.h"
 
 /* Compilers do not know that tile instructions read and write memory: nothing may be moved past

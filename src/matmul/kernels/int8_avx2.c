@@ -14,10 +14,6 @@
 
 #define MR 4
 #define NR 8
-#define A_LINES MR
-#define B_LINES NR
-#define GROUPS 1
-#define BIAS 0
 #include "matmul/kernels/int8_template.h"
 
 /* Four lines of B by four k, and four k of a row of A for all of them, as 16 bits. */

@@ -20,9 +20,6 @@
 
 #define MR 8
 #define NR 16
-#define A_LINES MR
-#define B_LINES NR
-#define GROUPS 1
 #define BIAS 128
 #include "matmul/kernels/int8_template.h"
 

@@ -19,9 +19,6 @@
 
 #define MR 4
 #define NR 8
-#define A_LINES MR
-#define B_LINES NR
-#define GROUPS 1
 #define BIAS 128
 #include "matmul/kernels/int8_template.h"
 

@@ -6,10 +6,6 @@
 
 #define MR 4
 #define NR 8
-#define A_LINES MR
-#define B_LINES NR
-#define GROUPS 1
-#define BIAS 0
 #include "matmul/kernels/int8_template.h"
 
 /* c[i][j] += the products of four k of MR rows and NR columns. */

@@ -3,9 +3,9 @@
  * every instruction set compiles for itself. Before the include a kernel defines
  *
  *     MR, NR              the tile
- *     A_LINES, B_LINES    L of the two layouts, see int8.h
- *     GROUPS              G
- *     BIAS                128 if digits of B are stored plus 128, else 0
+ *     A_LINES, B_LINES    L of the two layouts, see int8.h; by default MR and NR
+ *     GROUPS              G; by default 1
+ *     BIAS                128 if digits of B are stored plus 128; by default 0
  *     VL                  lines of a vector vf_t, whose vocabulary it includes
  *
  * Products and sums are rounded one by one: the sources are compiled without contraction.
@@ -15,6 +15,15 @@
 
 #include "matmul/int8.h"
 #include "vector/kernels/unroll.h"
+
+#if !defined(A_LINES)
+#define A_LINES MR
+#define B_LINES NR
+#define GROUPS 1
+#endif
+#if !defined(BIAS)
+#define BIAS 0
+#endif
 
 #define INLINE static inline __attribute__((always_inline))
 
