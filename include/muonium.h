@@ -1,11 +1,10 @@
 /*
  * muonium.h: the whole public interface of Muonium, and its manual.
  *
- * Muonium orthogonalises the momentum of weight matrices, as the Muon optimizer
- * does, fast on CPUs. By default the result has the singular vectors of the
- * matrix and singular values between 0.86 and 1.14, which is what Muon needs;
- * muonium_plan_options tells how to get the polar factor, the nearest (semi-)
- * orthogonal matrix, itself. A complete program:
+ * Muonium orthogonalises matrices, fast on CPUs. The Muon optimizer orthogonalises the momentum of
+ * every weight matrix. By default the result has the singular vectors of the matrix and singular
+ * values between 0.86 and 1.14, which is what Muon needs. muonium_plan_options explains how to get
+ * the polar factor itself, the nearest (semi-)orthogonal matrix. A complete program:
  *
  *     #include <muonium.h>
  *     #include <stdio.h>
@@ -26,43 +25,41 @@
  *
  * Rules that hold for every function:
  *
- * - Errors. A function that can fail returns muonium_status; a thread-local
- *   message (muonium_last_error) then names the thing, its value and the way
- *   out. After an error nothing that the caller can see has changed. The
+ * - Errors. A function that can fail returns muonium_status. After an error,
+ *   muonium_last_error returns a thread-local message. The message names the wrong object, its
+ *   value and the remedy. After an error, nothing that the caller can see has changed. The
  *   library never prints, never exits and never aborts.
- * - Threads. All functions may be called from any thread. Work is spread over
- *   one pool per process; results are bit-identical for every thread count and
- *   for every batching on the same instruction set.
- * - Callbacks. The library calls functions of the caller from the thread that
- *   called it (the allocator's: from any). A callback must return: longjmp or
- *   a C++ exception out of it leaves memory behind and what it was called for
- *   marked as in use, so that every later call on that fails. A callback may use
- *   other optimizers, readers and writers freely. On the optimizer that it was
- *   called for it may call what only looks (muonium_parameter_count, _find,
- *   _report, _count, _certificates, _state_of, _grad_norm); all else fails with
- *   MUONIUM_INVALID and a message that names both calls, nothing has changed,
- *   and the call under way goes on. The `loss` of muonium_step_with may do
- *   anything but step. An allocator must not call the library.
- * - Ownership. The caller owns every array passed in; the library keeps no
- *   pointer to it beyond the call unless the function says so. Strings are
- *   copied.
- * - Finite results. A finite matrix gives a finite and bounded result: an iteration
- *   that diverges is repeated in its safest form, and counted as rescued; if that
- *   were not enough the result is zero and its certificate says MUONIUM_DIVERGED.
- *   Finite gradients and weights give finite weights, as long as lr, weight_decay
- *   and scale_factor are below 1e6 and the policy is not to propagate what is not
- *   finite: a weight that a step takes beyond the largest number of its type stops
- *   there.
- * - Floating-point environment. Calls compute with round-to-nearest and
- *   denormals whatever the caller has set, and restore what they found.
- * - Structs grow at their end from version to version, and a program compiled against
- *   an older header keeps working: nothing beyond its struct is read or written. The
- *   functions whose names end in _sized take the size of the caller's struct, and the
- *   inline function of the same name without the ending passes it. Structs of options
- *   are filled by their _init function first, and start with their size. Structs that
- *   the library fills start with the number of bytes that it filled; a field beyond
- *   it is 0. In a muonium_tensor or muonium_qk, a field that is left 0 means the
- *   usual. The other structs never change: muonium_shape, muonium_view,
+ * - Threads. All functions may be called from any thread. The library spreads its work over
+ *   one thread pool per process. On the same instruction set, results are bit-identical for
+ *   every thread count and for every batching.
+ * - Callbacks. The library calls the caller's functions from the thread that called the
+ *   library. Only an allocator may be called from any thread. A callback must return. If it
+ *   leaves by longjmp or by a C++ exception, memory leaks, and the object of the call stays
+ *   marked as in use, so that every later call on that object fails. A callback may use other
+ *   optimizers, readers and writers freely. On the optimizer of the current call it may only
+ *   call the functions that read: muonium_parameter_count, _find, _report, _count,
+ *   _certificates, _state_of and _grad_norm. Every other call on that optimizer fails with
+ *   MUONIUM_INVALID and a message that names both calls; nothing has changed, and the current
+ *   call goes on. The `loss` of muonium_step_with may do anything but step. An allocator must
+ *   not call the library.
+ * - Ownership. The caller owns every array that it passes. The library keeps no pointer to an
+ *   array after the call, unless the function says so. The library copies strings.
+ * - Finite results. A finite matrix gives a finite and bounded result. If an iteration
+ *   diverges, the library repeats it in its safest form and counts it as rescued. If that
+ *   also fails, the result is zero and its certificate says MUONIUM_DIVERGED. Finite gradients
+ *   and weights give finite weights, as long as lr, weight_decay and scale_factor are below 1e6
+ *   and the policy is not MUONIUM_NONFINITE_PROPAGATE. If a step takes a weight beyond the
+ *   largest number of its type, the weight stops at that number.
+ * - Floating-point environment. Every call computes with round-to-nearest and with denormals,
+ *   whatever the caller has set. It restores the caller's settings before it returns.
+ * - Struct sizes. Structs grow at their end from version to version. A program that was
+ *   compiled against an older header keeps working, because the library reads and writes
+ *   nothing beyond the program's struct. A function whose name ends in _sized takes the size
+ *   of the caller's struct. The inline function without that ending passes the size. A struct
+ *   of options starts with its size; fill it with its _init function first. A struct that the
+ *   library fills starts with the number of bytes that the library filled; fields beyond
+ *   these bytes are 0. In a muonium_tensor or a muonium_qk, a field that is 0 selects the usual
+ *   behaviour. The other structs never change: muonium_shape, muonium_view,
  *   muonium_allocator, muonium_source and muonium_buffer.
  */
 #ifndef MUONIUM_H
@@ -87,15 +84,15 @@
 extern "C" {
 #endif
 
-/* The version of the library that is running, as "major.minor.patch"; compare
- * with MUONIUM_VERSION_STRING, which is that of the header compiled against. */
+/* The version of the running library, as "major.minor.patch". Compare it with
+ * MUONIUM_VERSION_STRING, the version of the header that the program was compiled against. */
 MUONIUM_API const char *muonium_version(void);
 
 /* ---------------------------------------------------------------- errors -- */
 
-/* The values are part of the ABI and never change. */
+/* The result of a call. The values are part of the ABI and never change. */
 typedef enum muonium_status {
-    MUONIUM_OK = 0,
+    MUONIUM_OK = 0,            /* the call succeeded */
     MUONIUM_INVALID = 1,       /* an argument, option or environment variable is wrong */
     MUONIUM_NO_MEMORY = 2,     /* an allocation failed */
     MUONIUM_NON_FINITE = 3,    /* NaN or infinity in an input, under MUONIUM_NONFINITE_ERROR */
@@ -105,69 +102,71 @@ typedef enum muonium_status {
     MUONIUM_PEER = 7           /* another process of a distributed step failed or is silent */
 } muonium_status;
 
-/* The name of a status, as "MUONIUM_OK"; "unknown status" for other values. */
+/* The name of a status, as "MUONIUM_OK". For other values it is "unknown status". */
 MUONIUM_API const char *muonium_status_name(muonium_status status);
 
-/* The message of the last call in this thread that failed; "" if none has. It
- * stays valid until the next failing call in the same thread. It is one line of
- * valid UTF-8 that can be shown on a terminal: of names and paths in it, control
- * characters, line separators, bidirectional controls and bytes that are not
- * UTF-8 are replaced by '?'. */
+/* The message of the last call in this thread that failed. It is "" if no call has failed. The
+ * pointer stays valid until the next failing call in the same thread. The message is one line of
+ * valid UTF-8 and can be shown on a terminal. In names and paths, '?' replaces control characters,
+ * line separators, bidirectional controls and bytes that are not UTF-8. */
 MUONIUM_API const char *muonium_last_error(void);
 
 /* ---------------------------------------------------------------- memory -- */
 
-/* Where the library gets its memory. `allocate` returns memory aligned to
- * `alignment` (a power of two) or NULL; `release` takes what it returned. Both
- * may be called from any thread, several at a time, and must not call the
- * library. */
+/* An allocator, from which the library gets its memory. `allocate` returns `bytes` bytes of memory
+ * aligned to `alignment`, a power of two, or NULL if it fails. `release` frees memory that
+ * `allocate` returned. Both get `context`. Both may be called from any thread and from several
+ * threads at a time. Neither may call the library. */
 typedef struct muonium_allocator {
     void *(*allocate)(void *context, size_t bytes, size_t alignment);
     void (*release)(void *context, void *memory);
     void *context;
 } muonium_allocator;
 
-/* Replace the allocator of the process; NULL restores the C library's. Call it
- * before the library holds any memory: what one allocator gave is released
- * through the one then in force. Fails on a NULL function. */
+/* Replace the allocator of the process. NULL restores the allocator of the C library. Call this
+ * before the library holds any memory: the library releases memory through the allocator in force
+ * at that time, even if another one allocated it. The call fails if a function of the allocator is
+ * NULL. */
 MUONIUM_API muonium_status muonium_set_allocator(const muonium_allocator *allocator);
 
 /* --------------------------------------------------------------- threads -- */
 
-/* Use `threads` threads from the next call on, the caller's included; 0 goes
- * back to the default: MUONIUM_NUM_THREADS if set, else the CPUs that the
- * affinity mask allows. At most 1024. If the variable is set to anything but a
- * number from 1 to 1024, threads = 0 is refused, and so is every call that
- * computes until another number is set here. Threads start when first needed and
- * survive fork (a child starts its own). When several threads of the program
- * call at a time, one gets the pool and the others work alone. */
+/* Set the number of threads. The number includes the calling thread and holds from the next call
+ * on. It is at most 1024. With 0 the library returns to the default: the value of the environment
+ * variable MUONIUM_NUM_THREADS if it is set, else the number of CPUs that the affinity mask
+ * allows. If the variable is set to anything but a number from 1 to 1024, `threads` = 0 is
+ * refused; every call that computes is refused too, until another number is set here. Threads
+ * start when first needed. They survive fork: a child process starts its own threads. If several
+ * threads of the program call the library at a time, one of them gets the pool and the others work
+ * alone. */
 MUONIUM_API muonium_status muonium_set_threads(int threads);
 
-/* The number of threads that the next call may use, at least 1. */
+/* The number of threads that the next call may use. It is at least 1. */
 MUONIUM_API int muonium_threads(void);
 
 /* ------------------------------------------------------------- processor -- */
 
+/* The instruction set and the kernels that the library uses. */
 typedef struct muonium_cpu_info {
     size_t struct_size;      /* bytes that the library filled */
-    const char *isa;         /* in use, one of the names below */
-    const char *kernel;      /* name of the f32 kernel in use */
-    const char *reason;      /* why: "best that this CPU has", "MUONIUM_CPU=avx2", ... */
-    const char *features;    /* what CPUID and the system offer, as "avx2 fma f16c" */
-    const char *bf16_kernel; /* name of the kernel in use for precision MUONIUM_BF16 */
-    const char *bf16_reason; /* why, with the rates that were measured */
+    const char *isa;         /* the instruction set in use, a value of MUONIUM_CPU below */
+    const char *kernel;      /* the name of the f32 kernel in use */
+    const char *reason;      /* the reason: "best that this CPU has", "MUONIUM_CPU=avx2", ... */
+    const char *features;    /* the features of CPU and operating system, as "avx2 fma f16c" */
+    const char *bf16_kernel; /* the name of the kernel in use for precision MUONIUM_BF16 */
+    const char *bf16_reason; /* the reason for that kernel, with the measured rates */
 } muonium_cpu_info;
 
-/* Which kernels were chosen, and why. The environment variable MUONIUM_CPU
- * (portable, avx2, avx_vnni, avx512, avx512_vnni, avx512_bf16, amx, or blas in
- * builds that have it) chooses among what the CPU has. The vnni sets and amx
- * have integer products for MUONIUM_FIXED23 and MUONIUM_FIXED15; avx512_bf16 has
- * bf16 products for precision MUONIUM_BF16, whose results with the Frobenius norm are the same on
- * all of them (docs/numerics.md). Where the variable does not decide, bf16
- * products are used if a measurement of a millisecond, here or when a plan first
- * asks for that precision, shows them to be faster than f32. An unknown value,
- * or one that the CPU lacks, is an error here and in every call that computes.
- * Decided once per process. */
+/* Describe the kernels that the library chose, and the reasons. The environment variable
+ * MUONIUM_CPU selects an instruction set that the CPU has: portable, avx2, avx_vnni, avx512,
+ * avx512_vnni, avx512_bf16, amx, or blas in builds that have it. An unknown value, or a value that
+ * the CPU lacks, is an error here and in every call that computes. The vnni sets and amx have
+ * integer products for MUONIUM_FIXED23 and MUONIUM_FIXED15. avx512_bf16 has bf16 products for
+ * precision MUONIUM_BF16; with the Frobenius norm, the results of that precision are the same on
+ * all sets (docs/numerics.md). If MUONIUM_CPU does not decide, the library measures bf16 products
+ * against f32 and uses bf16 products if they are faster. The measurement takes a millisecond. It
+ * happens in this call, or when a plan first needs that precision. The library decides once per
+ * process. */
 MUONIUM_API muonium_status muonium_cpu_sized(muonium_cpu_info *info, size_t size);
 static inline muonium_status muonium_cpu(muonium_cpu_info *info)
 {
@@ -176,62 +175,72 @@ static inline muonium_status muonium_cpu(muonium_cpu_info *info)
 
 /* ---------------------------------------------------------- coefficients -- */
 
-/* One step of the iteration maps every singular value s of a matrix to
- * a*s + b*s^3 + c*s^5. A table of steps is an array of {a, b, c}. */
+/* One iteration maps every singular value s of a matrix to a*s + b*s^3 + c*s^5. A table of
+ * coefficients is an array of rows {a, b, c}, one row per iteration. The argument `steps` is the
+ * number of iterations. */
 
 #define MUONIUM_MAX_STEPS 64
 
-/* Polar Express (Amsel et al., arXiv 2505.16932): the `steps` quintics, each
- * optimal after the ones before, that bring [lower, 1] closest to 1.
- *   lower    in [0, 1]; 1e-3 is usual. 0 needs a cushion above 0.
- *   safety   >= 0; every step but the last leaves room for singular values up
- *            to 1 + safety. 1e-2 is usual; plans and the optimizer use 2e-2.
- *   cushion  in [0, 1); a step never optimises below cushion times the largest
- *            value, which keeps early steps from amplifying rounding. 0.02.
- * Every coefficient is right to 1e-12 relative. */
+/* Compute the Polar Express coefficients (Amsel et al., arXiv 2505.16932). They are `steps`
+ * quintics. Each quintic is optimal after the ones before it. Together they bring the singular
+ * values in [lower, 1] closest to 1. Every coefficient has a relative error of at most 1e-12.
+ *   steps    is the number of iterations, 1 to MUONIUM_MAX_STEPS.
+ *   lower    is the lower end of that interval, in [0, 1]. The usual value is 1e-3. If it is 0,
+ *            the cushion must be above 0.
+ *   safety   is at least 0. Every iteration but the last leaves room for singular values up to
+ *            1 + safety. The usual value is 1e-2; plans and the optimizer use 2e-2.
+ *   cushion  is in [0, 1). No iteration is optimised for singular values below cushion times the
+ *            largest value. This keeps early iterations from amplifying rounding errors. The
+ *            usual value is 0.02.
+ *   table    gets `steps` rows. */
 MUONIUM_API muonium_status muonium_polar_express(int steps, double lower, double safety,
                                                  double cushion, double (*table)[3]);
 
-/* The same with the optimal odd cubics (c = 0): a step costs one product less
- * and does less. It has no cushion. `lower` must be above 0. */
+/* Compute the optimal odd cubics, with c = 0. An iteration costs one product less than a quintic
+ * and achieves less. The arguments are those of muonium_polar_express, except that there is no
+ * cushion and that `lower` must be above 0. */
 MUONIUM_API muonium_status muonium_polar_cubic(int steps, double lower, double safety,
                                                double (*table)[3]);
 
-/* The table of a published preset for `steps` steps: its first rows, the last
- * row repeated where it has fewer. An unknown name fails with the valid ones. */
+/* Get the table of a published preset. `table` gets `steps` rows: the first rows of the preset. If
+ * the preset has fewer rows, its last row repeats. An unknown name fails with a message that lists
+ * the valid names. */
 MUONIUM_API muonium_status muonium_coefficients(const char *preset, int steps, double (*table)[3]);
 
-/* The presets by index, from 0: name, NULL past the last; and the number of
- * rows published, 0 past the last. */
+/* The presets by index, from 0. muonium_preset_name returns the name, and NULL past the last
+ * preset. muonium_preset_rows returns the number of published rows, and 0 past the last preset. */
 MUONIUM_API const char *muonium_preset_name(int index);
 MUONIUM_API int muonium_preset_rows(int index);
 
 /* --------------------------------------------------------------- matrices -- */
 
-/* Types of numbers. Matrices and parameters are stored in the first four; the last two are
- * precisions of the iteration alone. */
+/* Types of numbers. Matrices and parameters are stored in the first four types. The last two are
+ * precisions of the iteration only. */
 typedef enum muonium_dtype {
     MUONIUM_F32 = 0,
     MUONIUM_F64 = 1,
     MUONIUM_BF16 = 2,
     MUONIUM_F16 = 3,
-    MUONIUM_FIXED23 = 4, /* f32 matrices, multiplied as integers of 23 bits and sign */
-    MUONIUM_FIXED15 = 5  /* the same with 15 bits */
+    MUONIUM_FIXED23 = 4, /* f32 matrices; products of integers of 23 bits and sign */
+    MUONIUM_FIXED15 = 5  /* f32 matrices; products of integers of 15 bits and sign */
 } muonium_dtype;
 
-/* Bytes per element; 0 for an unknown type and for one that is not stored. */
+/* The number of bytes per element. It is 0 for an unknown type and for a type that is not
+ * stored. */
 MUONIUM_API size_t muonium_dtype_size(muonium_dtype dtype);
 
-/* `batch` matrices of `rows` by `cols`, each at least 1. */
+/* The shape of a batch: `batch` matrices of `rows` by `cols`. Each number is at least 1. */
 typedef struct muonium_shape {
     size_t batch;
     size_t rows;
     size_t cols;
 } muonium_shape;
 
-/* Where a batch of matrices lies: element (b, i, j) is at index
- * b*batch_stride + i*row_stride + j*col_stride, counted in elements; strides
- * may be negative. Data needs only the alignment of its element type. */
+/* The memory layout of a batch of matrices. `data` is the address of element (0, 0, 0). Element
+ * (b, i, j) has the index
+ *   b*batch_stride + i*row_stride + j*col_stride,
+ * counted in elements. Strides may be negative. `data` needs only the alignment of its element
+ * type. */
 typedef struct muonium_view {
     void *data;
     muonium_dtype dtype;
@@ -240,7 +249,7 @@ typedef struct muonium_view {
     ptrdiff_t col_stride;
 } muonium_view;
 
-/* The view of a dense row-major array. */
+/* The view of a dense row-major array. The array is `data`; its elements have the type `dtype`. */
 static inline muonium_view muonium_dense(muonium_dtype dtype, muonium_shape shape, void *data)
 {
     muonium_view view;
@@ -290,7 +299,7 @@ typedef enum muonium_form {
     MUONIUM_FORM_QUINTIC = 4 /* the cheaper of standard and Gram */
 } muonium_form;
 
-/* The names of the direct form's sets by index, from 0; NULL past the last. */
+/* The names of the polynomials of the direct form by index, from 0. NULL past the last. */
 MUONIUM_API const char *muonium_direct_set_name(int index);
 
 /* What happens to a matrix that contains NaN or infinity. */
@@ -365,78 +374,83 @@ typedef struct muonium_plan_options {
     int generated_rows;
 } muonium_plan_options;
 
-/* Fill with the defaults above: the first `size` bytes, those that the caller's version of
- * the struct has. */
+/* Fill the options with the defaults above. `size` is the size of the struct in the caller's
+ * version. The library fills the first `size` bytes. */
 MUONIUM_API void muonium_plan_options_init_sized(muonium_plan_options *options, size_t size);
 static inline void muonium_plan_options_init(muonium_plan_options *options)
 {
     muonium_plan_options_init_sized(options, sizeof *options);
 }
 
-/* What became of one matrix. */
+/* The outcome of the orthogonalisation of one matrix. */
 typedef enum muonium_outcome {
-    MUONIUM_ORTHOGONALIZED = 0,
-    MUONIUM_ZERO = 1,       /* a zero matrix, which orthogonalises to zero */
-    MUONIUM_SKIPPED = 2,    /* non-finite, left alone */
-    MUONIUM_PROPAGATED = 3, /* non-finite, filled with NaN */
-    MUONIUM_DIVERGED = 4    /* finite, but the iteration diverged even when repeated with care:
-                               filled with zero */
+    MUONIUM_ORTHOGONALIZED = 0, /* the matrix was orthogonalised */
+    MUONIUM_ZERO = 1,           /* the matrix is zero, and so is the result */
+    MUONIUM_SKIPPED = 2,        /* the matrix is not finite; the output was not written */
+    MUONIUM_PROPAGATED = 3,     /* the matrix is not finite; the output was filled with NaN */
+    MUONIUM_DIVERGED = 4        /* the matrix is finite, but the iteration diverged even in its
+                                   safest form; the output was filled with zero */
 } muonium_outcome;
 
-/* A statement about one result that needs no reference to check. */
+/* The measured quality of one result. It can be checked without a reference result. Y is the m x n
+ * result, with m <= n. */
 typedef struct muonium_certificate {
-    size_t struct_size; /* bytes that the library filled */
-    muonium_outcome outcome;
-    int rescued;      /* how often singular values were rescaled, and the iteration repeated */
-    double divisor;   /* what the matrix was divided by (aol: the largest of the rows' divisors) */
-    double deviation; /* ||I - X X^T||_F before the last step; direct form: at least this is
-                         ||I - Y Y^T||_F, from the trace of Y Y^T alone */
-    double bound;     /* what follows for the result: an upper bound on ||I - Y Y^T||_F, up to
-                         rounding, for the m x n result Y, m <= n */
+    size_t struct_size;      /* bytes that the library filled */
+    muonium_outcome outcome; /* the outcome for this matrix */
+    int rescued;      /* how often singular values were rescaled and the iteration was repeated */
+    double divisor;   /* the number by which the matrix was divided; under MUONIUM_NORM_AOL, the
+                         largest divisor of a row */
+    double deviation; /* ||I - X X^T||_F before the last iteration. In the direct form, a lower
+                         bound on ||I - Y Y^T||_F, computed from the trace of Y Y^T alone. */
+    double bound;     /* an upper bound on ||I - Y Y^T||_F, up to rounding, derived from the same
+                         measurement */
 
-    /* Measured on Y, before it is rounded to the type of `out`, if exact_certificate is set;
-     * else NaN. Of a zero result they are known: sqrt(m), 0 and 0.
-     *   orthogonality_error   ||I - Y Y^T||_F, up to the rounding of Y Y^T in f32 (f64 for
-     *                         precision MUONIUM_F64). Every singular value s of Y has
-     *                         |s^2 - 1| <= this: a proof, though a coarse one.
-     *   sigma_min, sigma_max  the range of the singular values, by at most 24 Lanczos
-     *                         iterations: an estimate from within. Y has singular values at
-     *                         least this small and this large, up to rounding. With m <= 24
-     *                         they are the ends of the range; otherwise the range is a few
-     *                         per cent wider at most, as a rule: one value far from all
-     *                         others is found, many close to an end hide the last of them.
-     *                         Below 1e-3 (f64: 1e-7) sigma_min is rounding. */
-    double orthogonality_error;
+    /* The next three fields are measured if exact_certificate is set; otherwise they are NaN. They
+     * are measured on Y before Y is rounded to the type of `out`. For a zero result they are
+     * known without a measurement: sqrt(m), 0 and 0. */
+    double orthogonality_error; /* ||I - Y Y^T||_F, up to the rounding of Y Y^T in f32 (in f64 for
+                                   precision MUONIUM_F64). Every singular value s of Y satisfies
+                                   |s^2 - 1| <= orthogonality_error. This is a proof, but a coarse
+                                   one. */
+
+    /* Estimates of the smallest and the largest singular value, by at most 24 Lanczos iterations.
+     * They are estimates from within: up to rounding, Y has singular values at least this small
+     * and at least this large. If m <= 24, they are the ends of the range. Otherwise the range is
+     * usually at most a few per cent wider. A single value far from all others is found. If many
+     * values lie close to an end, the last of them may be missed. A sigma_min below 1e-3
+     * (f64: 1e-7) is rounding noise. */
     double sigma_min;
     double sigma_max;
 } muonium_certificate;
 
-/* A plan holds all that depends on shape and options alone. It is immutable:
- * any number of threads may execute one plan at a time. */
+/* A plan for one shape and one set of options. It holds everything that depends on these alone. It
+ * is immutable. Any number of threads may execute one plan at a time. */
 typedef struct muonium_plan muonium_plan;
 
+/* The description of a plan. */
 typedef struct muonium_plan_info {
     size_t struct_size;                 /* bytes that the library filled */
-    muonium_form form;                  /* as chosen */
-    int steps;                          /* T */
-    int restarts;                       /* Gram form: how many */
-    int restart[MUONIUM_MAX_STEPS];     /* before which steps, counted from 0 */
-    double table[MUONIUM_MAX_STEPS][3]; /* the polynomials; direct form: not used */
-    const char *direct_set;             /* direct form: its set; else NULL */
-    double band;      /* what the polynomial makes of a singular value in [1e-3, 1], after the
-                        normalisation, is within this of 1 */
-    double flops;     /* per matrix, triangles counted once */
-    size_t workspace; /* bytes that an execution needs */
+    muonium_form form;                  /* the form that the plan chose */
+    int steps;                          /* the number of iterations */
+    int restarts;                       /* Gram form: the number of restarts */
+    int restart[MUONIUM_MAX_STEPS];     /* the iterations, from 0, that begin with a restart */
+    double table[MUONIUM_MAX_STEPS][3]; /* the coefficients; unused in the direct form */
+    const char *direct_set;             /* direct form: the name of its polynomial; else NULL */
+    double band;                        /* max |p(s) - 1| for singular values s in [1e-3, 1] after
+                                           the normalisation, where p is the whole polynomial */
+    double flops;                       /* operations per matrix; triangles are counted once */
+    size_t workspace;                   /* bytes that an execution needs */
 } muonium_plan_info;
 
-/* Make a plan. NULL options mean the defaults. The workspace is sized for the
- * threads in force now; an execution uses no more. */
+/* Make a plan for a shape. If `options` is NULL, the plan uses the defaults. *plan gets the plan;
+ * the caller destroys it. The workspace is sized for the number of threads in force now. An
+ * execution uses no more threads than that. */
 MUONIUM_API muonium_status muonium_plan_create(muonium_shape shape,
                                                const muonium_plan_options *options,
                                                muonium_plan **plan);
 MUONIUM_API void muonium_plan_destroy(muonium_plan *plan); /* NULL is allowed */
 
-/* Describe a plan. */
+/* Describe a plan. `info` gets the description. */
 MUONIUM_API muonium_status muonium_plan_describe_sized(const muonium_plan *plan,
                                                        muonium_plan_info *info, size_t size);
 static inline muonium_status muonium_plan_describe(const muonium_plan *plan,
@@ -445,14 +459,18 @@ static inline muonium_status muonium_plan_describe(const muonium_plan *plan,
     return muonium_plan_describe_sized(plan, info, sizeof *info);
 }
 
-/* Orthogonalise a batch: `out` gets every matrix of `in`, its singular values brought close
- * to 1, as close as the options say: the polar factor with 8 steps, near it by default.
- * `in` and `out` may be of any type and strides; they may be the same memory
- * with the same strides and type, but must not overlap otherwise, and elements
- * of `out` must not overlap each other. `workspace` is memory of at least
- * muonium_plan_info.workspace bytes aligned to 64, used by this call alone, and
- * then the call allocates nothing; with NULL the call allocates and frees it.
- * `certificates` is NULL or gets one entry per matrix, `size` bytes after the one before. */
+/* Orthogonalise a batch of matrices. Every matrix of `out` gets the corresponding matrix of `in`
+ * with its singular values brought close to 1. The options decide how close: 8 iterations give the
+ * polar factor, the defaults a result near it.
+ *   in            describes the input. It may have any type and any strides.
+ *   out           describes the output. It may have any type and any strides, but its elements
+ *                 must not overlap each other. It may be the memory of `in` with the same
+ *                 strides and type. Otherwise it must not overlap `in`.
+ *   workspace     is memory of at least muonium_plan_info.workspace bytes, aligned to 64 bytes.
+ *                 Only this call may use it while the call runs. The call then allocates
+ *                 nothing. If it is NULL, the call allocates a workspace and frees it.
+ *   certificates  gets one certificate per matrix. NULL is allowed.
+ *   size          is the distance in bytes from one certificate to the next. */
 MUONIUM_API muonium_status muonium_plan_execute_sized(const muonium_plan *plan,
                                                       const muonium_view *in,
                                                       const muonium_view *out, void *workspace,
@@ -465,7 +483,8 @@ static inline muonium_status muonium_plan_execute(const muonium_plan *plan, cons
     return muonium_plan_execute_sized(plan, in, out, workspace, certificates, sizeof *certificates);
 }
 
-/* Plan, execute, destroy. */
+/* Make a plan, execute it and destroy it. The arguments are those of muonium_plan_create and
+ * muonium_plan_execute. */
 MUONIUM_API muonium_status muonium_orthogonalize_sized(
     muonium_shape shape, const muonium_plan_options *options, const muonium_view *in,
     const muonium_view *out, muonium_certificate *certificates, size_t size);
@@ -479,8 +498,7 @@ static inline muonium_status muonium_orthogonalize(muonium_shape shape,
 
 /* ------------------------------------------------------------- optimizer -- */
 
-/* Muon for the weight matrices, AdamW (or NAdamW) for everything else, in one step
- * call:
+/* Muon for the weight matrices, AdamW (or NAdamW) for all other parameters, in one step call:
  *
  *     muonium_options o;
  *     muonium_options_init(&o, NULL);
@@ -496,14 +514,17 @@ static inline muonium_status muonium_orthogonalize(muonium_shape shape,
  *     }
  *     muonium_destroy(opt);
  *
- * One optimizer is used by one thread at a time: a call that would change it while
- * another is changing or saving it is refused with MUONIUM_INVALID. Any number live
- * side by side on the one pool, and making one costs microseconds and no thread. */
+ * Only one thread at a time may use an optimizer. A call that would change an optimizer is refused
+ * with MUONIUM_INVALID while another call changes or saves it. Any number of optimizers can exist
+ * side by side. All share the one thread pool. Creating an optimizer takes microseconds and starts
+ * no thread. */
 
-/* For a Muon parameter W with gradient G, momentum M, learning rate lr:
- *   M <- momentum of G;  D <- M, or Nesterov's look ahead;  O <- orthogonalised D;
+/* For a Muon parameter W with gradient G, momentum M and learning rate lr:
+ *   M <- momentum of G;  D <- M, or Nesterov's look-ahead;  O <- orthogonalised D;
  *   W <- decay(W) - lr * scale * O. */
 
+/* The formula of the momentum M. G is the gradient and mu is options.momentum. The step t counts
+ * from 1. */
 typedef enum muonium_momentum_form {
     MUONIUM_MOMENTUM_LERP = 0,         /* M = mu M + (1 - mu) G */
     MUONIUM_MOMENTUM_SUM = 1,          /* M = mu M + G */
@@ -527,7 +548,7 @@ typedef enum muonium_scale {
     MUONIUM_SCALE_NONE = 3             /* 1 */
 } muonium_scale;
 
-/* What weight decay wd makes of the weights W. */
+/* The effect of weight decay wd on the weights W. */
 typedef enum muonium_decay {
     MUONIUM_DECAY_DECOUPLED = 0,  /* W (1 - lr wd), before the update */
     MUONIUM_DECAY_CAUTIOUS = 1,   /* the same, only where O and W have the same sign */
@@ -580,8 +601,9 @@ typedef enum muonium_layout {
     MUONIUM_LAYOUT_FAN = 4      /* out_axes and in_axes name the axes; all others are a batch */
 } muonium_layout;
 
-/* Called with one line of text, without a newline, from the thread that calls the
- * library. It can be shown on a terminal, as a message of muonium_last_error can. */
+/* A function that receives one line of text without a newline. The library calls it from the
+ * thread that called the library. The line can be shown on a terminal, like a message of
+ * muonium_last_error. */
 typedef void muonium_log(void *context, const char *line);
 
 /* The options of an optimizer, or of one of its groups. */
@@ -665,14 +687,16 @@ typedef struct muonium_options {
                       the gradients. A parameter must be one matrix. */
 } muonium_options;
 
-/* Fill with a recipe: NULL or "muonium" for our own defaults; "motif", "fp16", "fp32",
- * "timm", "optax", "torch", "keller", "moonlight" for what the implementation of that
- * name does. An unknown name fails with the valid ones. optax has no default learning
- * rate: lr is then NaN and must be set. docs/recipes.md has the table.
+/* Fill the options with a recipe. NULL or "muonium" selects the defaults of this library. "motif",
+ * "fp16", "fp32", "timm", "optax", "torch", "keller" and "moonlight" select the behaviour of the
+ * implementation of that name. docs/recipes.md compares the recipes in a table. An unknown name
+ * fails with a message that lists the valid names. optax has no default learning rate: lr is then
+ * NaN, and the caller must set it.
  *
- * `size` and `plan_size` are the sizes of the caller's versions of muonium_options and of the
- * muonium_plan_options in it. The library writes and reads no byte beyond either; what follows
- * the plan is found by the caller's plan_size. Either struct may so grow at its end. */
+ * `size` and `plan_size` are the sizes of muonium_options and of the muonium_plan_options in it,
+ * in the caller's version. The library writes and reads no byte beyond either size. It finds the
+ * fields after the plan by the caller's plan_size. Both structs can therefore grow at their
+ * end. */
 MUONIUM_API muonium_status muonium_options_init_sized(muonium_options *options, size_t size,
                                                       size_t plan_size, const char *recipe);
 static inline muonium_status muonium_options_init(muonium_options *options, const char *recipe)
@@ -680,7 +704,7 @@ static inline muonium_status muonium_options_init(muonium_options *options, cons
     return muonium_options_init_sized(options, sizeof *options, sizeof options->plan, recipe);
 }
 
-/* The recipes by index, from 0; NULL past the last. */
+/* The names of the recipes by index, from 0. NULL past the last. */
 MUONIUM_API const char *muonium_recipe_name(int index);
 
 /* ---------------------------------------------------------- options by name -- */
@@ -696,7 +720,7 @@ MUONIUM_API const char *muonium_recipe_name(int index);
  *     muonium_option_set(&options, "steps", "8");
  */
 
-/* The types of options, and their text. */
+/* The types of options and their text forms. */
 typedef enum muonium_option_type {
     MUONIUM_OPTION_NUMBER = 0,  /* double; text as "0.02", "inf" */
     MUONIUM_OPTION_INTEGER = 1, /* a whole number of `size` bytes; text as "5" */
@@ -709,43 +733,47 @@ typedef enum muonium_option_type {
     MUONIUM_OPTION_CALLBACK = 7 /* a function and its context; text "set" or "" */
 } muonium_option_type;
 
-/* What is known of an option. Belongs to the library and lives as long as it. */
+/* The description of an option. It belongs to the library and lives as long as the library. */
 typedef struct muonium_option {
-    const char *name;
-    const char *help; /* a sentence without capital and full stop */
-    muonium_option_type type;
-    bool plan;             /* a field of muonium_plan_options, in muonium_options.plan */
-    bool saved;            /* in checkpoints; the others change no result */
-    const char *enum_type; /* of a choice: its enum, as "muonium_form"; else NULL */
-    const char *range;     /* of a number: what is valid, in words; else NULL */
-    double least, most;    /* of a number: the same as bounds, which are included */
-    size_t offset, size;   /* of the field in its struct, as this library knows it. Types of two
-                              fields have them one after the other; `size` is that of the first */
+    const char *name;         /* the name of the field */
+    const char *help;         /* a sentence without capital and full stop */
+    muonium_option_type type; /* the type of the value */
+    bool plan;                /* it is a field of muonium_plan_options, in muonium_options.plan */
+    bool saved;            /* checkpoints contain it; options that are not saved change no result */
+    const char *enum_type; /* of a choice: the name of its enum, as "muonium_form"; else NULL */
+    const char *range;     /* of a number: the valid range in words; else NULL */
+    double least, most;    /* of a number: the bounds of that range, which are valid values */
+    size_t offset, size;   /* of the field in its struct, in this version of the library. In a
+                              type of two fields, the second follows the first, and `size` is the
+                              size of the first. */
 } muonium_option;
 
-/* The options by index, from 0, NULL past the last; and by name, NULL if there is none. */
+/* The options by index, from 0, and by name. muonium_option_at returns NULL past the last option.
+ * muonium_option_find returns NULL if no option has that name. */
 MUONIUM_API const muonium_option *muonium_option_at(int index);
 MUONIUM_API const muonium_option *muonium_option_find(const char *name);
 
-/* The names that a choice or a name may have, by index, from 0; NULL past the last, and for
+/* The names of the values of an option by index, from 0. Options of the types
+ * MUONIUM_OPTION_CHOICE and MUONIUM_OPTION_NAME have such names. NULL past the last, and for
  * options of other types. */
 MUONIUM_API const char *muonium_option_choice(const muonium_option *option, int index);
 
-/* Write the value of an option as text to `text`, of `size` bytes. NULL options: the default.
- * 64 bytes are enough for all but tables and lists; too few are an error. */
+/* Write the value of an option as text. `text` gets the text; it has room for `size` bytes. If
+ * `options` is NULL, the text is the default value. 64 bytes are enough for all options but tables
+ * and lists. If `size` is too small, the call fails. */
 MUONIUM_API muonium_status muonium_option_get(const muonium_options *options, const char *name,
                                               char *text, size_t size);
 
-/* Set an option from text. An unknown name, a text that is no value, and a value out of range
- * are errors that say what is valid; nothing has then changed. Names are stored as pointers to
- * the library's own strings, so `text` need not live on. Tables, lists and callbacks point to
- * memory of the caller: they can only be cleared here, by "". Setting "coefficients" clears
- * the table, which would go before it. */
+/* Set an option from text. The call fails for an unknown name, for a text that is no value, and
+ * for a value out of range. The message then says what is valid, and nothing has changed. The
+ * library stores names as pointers to its own strings, so the caller may free `text`. Tables,
+ * lists and callbacks point to memory of the caller. This call can only clear them, by "". Setting
+ * "coefficients" clears the table, because a table takes precedence. */
 MUONIUM_API muonium_status muonium_option_set(muonium_options *options, const char *name,
                                               const char *text);
 
-/* The name of a value of a public enum: muonium_enum_name("muonium_form", MUONIUM_FORM_GRAM) is
- * "gram". Values count from 0; NULL past the last, and for an unknown enum. */
+/* The name of a value of a public enum. muonium_enum_name("muonium_form", MUONIUM_FORM_GRAM) is
+ * "gram". Values count from 0. The result is NULL past the last value and for an unknown enum. */
 MUONIUM_API const char *muonium_enum_name(const char *type, int value);
 
 /* ------------------------------------------------------------ parameters -- */
@@ -753,73 +781,86 @@ MUONIUM_API const char *muonium_enum_name(const char *type, int value);
 /* The rules of muonium_routing by index, from 0: "muonium", "timm", ... NULL past the last. */
 MUONIUM_API const char *muonium_routing_name(int index);
 
-/* The patterns of MUONIUM_ROUTING_MUONIUM by index, from 0; NULL past the last. *place, unless
- * `place` is NULL, gets what the pattern is compared with: "part", each part of a name between
- * dots and slashes; "word", each word of a part between underscores and digits; "module", the
- * last part but for "weight" and the like; "outside", each part before the first that is a
- * number, so not within numbered blocks; "top", the module, if no part before it is a number;
- * "router", each part, of 2-D tensors with fewer rows than columns outside of experts. */
+/* The patterns of MUONIUM_ROUTING_MUONIUM by index, from 0. NULL past the last. *place gets one of
+ * the words below, which tells what the pattern is compared with; `place` may be NULL.
+ *   part     is each part of a name between dots and slashes.
+ *   word     is each word of a part between underscores and digits.
+ *   module   is the last part, ignoring "weight" and similar endings.
+ *   outside  is each part before the first part that is a number. It excludes the names inside
+ *            numbered blocks.
+ *   top      is the module, if no part before it is a number.
+ *   router   is each part of the name of a 2-D tensor that has fewer rows than columns and is
+ *            outside of experts. */
 MUONIUM_API const char *muonium_default_pattern(int index, const char **place);
 
 #define MUONIUM_MAX_DIMS 8
 
-/* A parameter: what a caller fills in to add one. Fields left 0 mean the usual. */
+/* A parameter, as the caller describes it to muonium_add. A field that is 0 selects the usual
+ * behaviour. */
 typedef struct muonium_tensor {
     const char *name; /* unique in the optimizer, valid UTF-8; copied. NULL: "parameter <index>" */
     muonium_dtype dtype;            /* MUONIUM_F32, MUONIUM_BF16 or MUONIUM_F16 */
-    size_t ndim;                    /* 0 for a scalar */
-    size_t shape[MUONIUM_MAX_DIMS]; /* with a 0 the parameter has no elements: see muonium_add */
+    size_t ndim;                    /* the number of dimensions; 0 for a scalar */
+    size_t shape[MUONIUM_MAX_DIMS]; /* if one is 0, the parameter has no elements: see
+                                       muonium_add */
     void *data;                     /* read and written by every step, so it must stay valid */
-    void *grad;                     /* read by every step; NULL: none in this step */
-    bool f32_grad;                  /* gradients are f32 whatever dtype is */
-    /* The ndim strides of data and of grad, in elements; copied. NULL: dense, row-major.
-     * Elements of data must not share memory. Those of grad may: a stride of 0 repeats an
-     * element along its dimension. */
+    void *grad;                     /* read by every step; NULL: no gradient in this step */
+    bool f32_grad;                  /* the gradient is f32, whatever dtype is */
+    /* The ndim strides of data and of grad, in elements. The library copies them. NULL: dense and
+     * row-major. Elements of data must not share memory. Elements of grad may: a stride of 0
+     * repeats an element along its dimension. */
     const ptrdiff_t *strides;
     const ptrdiff_t *grad_strides;
-    muonium_layout layout;
+    muonium_layout layout;      /* the matrices in the tensor */
     uint32_t out_axes, in_axes; /* MUONIUM_LAYOUT_FAN: bit d stands for dimension d */
-    const size_t *row_splits;   /* split the rows of each matrix into blocks of these sizes (fused
-                                   QKV, gate and up), each a matrix of its own; copied */
-    size_t row_split_count;
-    size_t heads;        /* or into as many equal blocks; 0: no split */
-    muonium_route route; /* goes before the group's */
+    const size_t *row_splits;   /* block sizes that split the rows of each matrix (fused QKV, gate
+                                   and up). Each block becomes a matrix of its own. Copied. */
+    size_t row_split_count;     /* the number of row_splits */
+    size_t heads;               /* alternative to row_splits: the number of equal blocks. 0: no
+                                   split */
+    muonium_route route;        /* takes precedence over the route of the group */
 } muonium_tensor;
 
-/* An optimizer: parameters in groups, their options and their state. */
+/* An optimizer. It holds groups of parameters, their options and their state. */
 typedef struct muonium_optimizer muonium_optimizer;
 
-/* A group of parameters with their own options; belongs to its optimizer. */
+/* A group of parameters with its own options. It belongs to its optimizer. */
 typedef struct muonium_group muonium_group;
 
-/* Make an optimizer; NULL options mean the default recipe. */
+/* Make an optimizer. If `options` is NULL, it uses the default recipe. *optimizer gets it. */
 MUONIUM_API muonium_status muonium_create(const muonium_options *options,
                                           muonium_optimizer **optimizer);
 
-/* NULL is allowed. Does nothing while another call is using the optimizer, which is so in
- * its callbacks, nor to a description that a muonium_mpi was made of and that lives still:
- * muonium_last_error tells, and the optimizer must be destroyed later. */
+/* Destroy an optimizer. NULL is allowed. The call does nothing while another call uses the
+ * optimizer, which includes the callbacks of that call. It also does nothing to a description
+ * while a muonium_mpi that was made from it exists. In both cases muonium_last_error gives the
+ * reason, and the caller must destroy the optimizer later. */
 MUONIUM_API void muonium_destroy(muonium_optimizer *optimizer);
 
-/* The same without state: it takes groups and parameters, routes and reports them, but
- * holds no momentum or moments and cannot step, save or load. For asking what a model
- * would cost, and for libmuonium_mpi, which keeps the state spread over processes. */
+/* Make an optimizer without state. It accepts groups and parameters, routes and reports them. It
+ * holds no momentum and no moments, and it cannot step, save or load. Use it to ask what a model
+ * would cost, and for libmuonium_mpi, which distributes the state over processes. */
 MUONIUM_API muonium_status muonium_create_description(const muonium_options *options,
                                                       muonium_optimizer **optimizer);
 
-/* Add a group with options of its own. */
+/* Add a group with its own options. *group gets the group. */
 MUONIUM_API muonium_status muonium_add_group(muonium_optimizer *optimizer,
                                              const muonium_options *options, muonium_group **group);
 
-/* Add a parameter to a group (NULL: the default one). Its state starts at zero. The
- * route is decided here, once: by tensor.route, else the group's route, else by options.routing:
- * name patterns, else shape: AdamW with fewer than two dimensions above 1
- * ("insufficient_dims"), with dimension 0 or 1 of size 1 ("leading_unit_dims"), with a
- * side below min_dim ("min_dim_too_small:K") or longer than max_aspect
- * ("extreme_aspect_ratio:R"); else Muon ("ok"). Memory that overlaps another
- * parameter's, or a name that is taken, is an error. A parameter without elements goes to
- * AdamW before all else ("empty"); its data may be NULL, and steps change nothing of it.
- * Parameters are numbered from 0 in the order in which they are added. */
+/* Add a parameter to a group. If `group` is NULL, the parameter joins the default group. Its state
+ * starts at zero. Parameters are numbered from 0 in the order in which they are added. It is an
+ * error if the memory of the parameter overlaps the memory of another one, or if its name is
+ * taken.
+ *
+ * This call decides the route, once. tensor.route comes first, then the route of the group, then
+ * options.routing. A routing rule looks at the name first and at the shape second. These shapes
+ * get AdamW, with the reason in parentheses:
+ *   fewer than two dimensions above 1 ("insufficient_dims");
+ *   dimension 0 or 1 of size 1 ("leading_unit_dims");
+ *   a side below min_dim ("min_dim_too_small:K");
+ *   a ratio of the sides above max_aspect ("extreme_aspect_ratio:R").
+ * Every other parameter gets Muon ("ok"). A parameter without elements gets AdamW before any of
+ * these rules ("empty"). Its data may be NULL, and steps do not change it. */
 MUONIUM_API muonium_status muonium_add_sized(muonium_optimizer *optimizer,
                                              const muonium_tensor *tensor, size_t size,
                                              muonium_group *group);
@@ -829,20 +870,22 @@ static inline muonium_status muonium_add(muonium_optimizer *optimizer, const muo
     return muonium_add_sized(optimizer, tensor, sizeof *tensor, group);
 }
 
-/* Several matrices in one tensor, by the usual names of such tensors. */
+/* The matrices that are fused into one tensor, as recognised by its name. */
 typedef struct muonium_fusion {
     size_t struct_size; /* bytes that the library filled */
     const char *kind;   /* "QKV", "QKV by heads", "K and V" or "gate and up"; NULL: none */
-    size_t count;       /* how many matrices; 0: name and shape do not tell */
-    size_t rows[3];     /* the outputs of each, as for row_splits */
-    bool columns;       /* the tensor is (in, out), as the Conv1D of Hugging Face has it: the split
-                         takes MUONIUM_LAYOUT_FAN with out_axes 2 and in_axes 1 */
+    size_t count;       /* the number of matrices; 0: name and shape do not determine it */
+    size_t rows[3];     /* the number of outputs of each matrix, as for row_splits */
+    bool columns;       /* the tensor is (in, out), like the Conv1D of Hugging Face. To split it,
+                           use MUONIUM_LAYOUT_FAN with out_axes 2 and in_axes 1. */
 } muonium_fusion;
 
-/* What a tensor is by its name, ndim and shape: c_attn, qkv, qkv_proj, to_qkv, wqkv,
- * in_proj_weight; query_key_value, linear_qkv; kv_proj, to_kv; gate_up_proj, w13, ... Of QKV
- * the queries are taken to be as many as the inputs. Matrices that are interleaved by heads
- * take `heads` of the tensor, three times the number of attention heads. */
+/* Recognise a fused tensor by its name, ndim and shape. Known names are c_attn, qkv, qkv_proj,
+ * to_qkv, wqkv, in_proj_weight; query_key_value, linear_qkv; kv_proj, to_kv; gate_up_proj, w13 and
+ * similar names. For QKV, the number of queries is taken to be the number of inputs. To split
+ * matrices that are interleaved by heads, set `heads` of the tensor to three times the number of
+ * attention heads. `fusion` gets the result. `tensor_size` is the size of the caller's
+ * muonium_tensor. */
 MUONIUM_API muonium_status muonium_fused_sized(const muonium_tensor *tensor, size_t tensor_size,
                                                muonium_fusion *fusion, size_t size);
 static inline muonium_status muonium_fused(const muonium_tensor *tensor, muonium_fusion *fusion)
@@ -850,29 +893,32 @@ static inline muonium_status muonium_fused(const muonium_tensor *tensor, muonium
     return muonium_fused_sized(tensor, sizeof *tensor, fusion, sizeof *fusion);
 }
 
-/* Call `line` with each warning about the routes of the parameters so far, and with `context`:
- * matrices under Muon that look like a vocabulary, parameters without names under a rule
- * that needs them, no parameter at all under Muon, fused matrices orthogonalised as one. The log
- * gets the same before the first step. */
+/* Report every warning about the routes of the parameters so far. The call passes `context` and
+ * one warning at a time to `line`. Warnings concern matrices under Muon that look like a
+ * vocabulary, parameters without names under a rule that needs names, optimizers without any
+ * parameter under Muon, and fused matrices that are orthogonalised as one. The log gets the same
+ * warnings before the first step. */
 MUONIUM_API muonium_status muonium_warnings(const muonium_optimizer *optimizer, muonium_log *line,
                                             void *context);
 
-/* How many parameters were added. */
+/* The number of parameters that were added. */
 MUONIUM_API size_t muonium_parameter_count(const muonium_optimizer *optimizer);
 
-/* The number of a parameter by name; fails, naming it, if there is none. */
+/* Find a parameter by name. *parameter gets its number. If no parameter has that name, the call
+ * fails with a message that gives the name. */
 MUONIUM_API muonium_status muonium_find(const muonium_optimizer *optimizer, const char *name,
                                         size_t *parameter);
 
-/* New places of a parameter and of its gradient, of the same type, shape and strides. */
+/* Move a parameter or its gradient to another address. `data` and `grad` are the new addresses.
+ * Type, shape and strides stay the same. */
 MUONIUM_API muonium_status muonium_set_data(muonium_optimizer *optimizer, size_t parameter,
                                             void *data);
 MUONIUM_API muonium_status muonium_set_grad(muonium_optimizer *optimizer, size_t parameter,
                                             void *grad);
 
-/* Change options between steps, of one group or, with NULL, of all. set_lr moves
- * AdamW's rate along: where adam_lr is given, by the same factor, which is refused
- * while lr is 0. */
+/* Change an option between steps. The change applies to `group`, or to all groups if it is NULL.
+ * muonium_set_lr also scales the learning rate of AdamW by the same factor. If adam_lr is given,
+ * muonium_set_lr is refused while lr is 0, because no factor then exists. */
 MUONIUM_API muonium_status muonium_set_lr(muonium_optimizer *optimizer, muonium_group *group,
                                           double lr);
 MUONIUM_API muonium_status muonium_set_weight_decay(muonium_optimizer *optimizer,
@@ -880,65 +926,73 @@ MUONIUM_API muonium_status muonium_set_weight_decay(muonium_optimizer *optimizer
 MUONIUM_API muonium_status muonium_set_momentum(muonium_optimizer *optimizer, muonium_group *group,
                                                 double momentum);
 
-/* One step on all parameters that have a gradient; the others are skipped and counted.
- * Gradients are not modified. A NaN or infinity in a gradient, or a gradient that would
- * make the momentum overflow, follows options.nonfinite: by default the step fails, names
- * parameter and index, and not one byte of any parameter or state has changed. A matrix
- * that could not be orthogonalised is left as it is, counted as skipped and named in the
- * log. A Muon gradient of zero moves the
- * parameter on by its momentum, as in every recipe. The first step after a change of
- * parameters or groups allocates; later ones do not. */
+/* Take one step on all parameters that have a gradient. The other parameters are skipped and
+ * counted. Gradients are not modified. options.plan.nonfinite decides about a gradient that
+ * contains NaN or infinity, or that would make the momentum overflow. By default the step then
+ * fails, names parameter and index, and has not changed one byte of any parameter or state. A
+ * matrix that could not be orthogonalised stays as it is; it is counted as skipped and named in
+ * the log. If the gradient of a Muon parameter is zero, the momentum still moves the parameter, as
+ * in every recipe. The first step after a change of parameters or groups allocates memory. Later
+ * steps do not. */
 MUONIUM_API muonium_status muonium_step(muonium_optimizer *optimizer);
 
-/* The same with parameters and gradients at new places, for callers that get them anew
- * for every step: data[i] and grads[i] are those of parameter i, of `count`, which must
- * be all. NULL for `data`: where they are; NULL for a gradient: none in this step. As
- * muonium_set_data and muonium_set_grad for each, without their cost; if a place is
- * refused nothing has changed, and if the step itself fails the places stay. */
+/* Take one step with parameters and gradients at new addresses. Use it if the addresses change
+ * with every step. It does the same as muonium_set_data and muonium_set_grad for each parameter
+ * and a muonium_step, without the cost of these calls.
+ *   data   is an array of addresses, or NULL if the parameters have not moved.
+ *   grads  is an array of addresses. A NULL entry means no gradient in this step.
+ *   count  is the length of the arrays. It must be the number of all parameters.
+ * data[i] and grads[i] are those of parameter i. If an address is refused, nothing has changed. If
+ * the step itself fails, the new addresses remain. */
 MUONIUM_API muonium_status muonium_step_at(muonium_optimizer *optimizer, void *const *data,
                                            void *const *grads, size_t count);
 
-/* Call `loss`, which computes gradients and returns the loss, then step; the loss goes
- * to *value if that is not NULL. The step has not begun while `loss` runs, so that it may
- * clip gradients, set rates and places, add parameters, save or load; but it cannot step or
- * destroy the optimizer. */
+/* Compute the loss and the gradients, then step. The call runs `loss` with `context`. `loss`
+ * computes the gradients and returns the loss. *value gets the loss; `value` may be NULL. The step
+ * has not begun while `loss` runs. `loss` may therefore clip gradients, set rates and addresses,
+ * add parameters, save or load. It cannot step or destroy the optimizer. */
 MUONIUM_API muonium_status muonium_step_with(muonium_optimizer *optimizer,
                                              double (*loss)(void *context), void *context,
                                              double *value);
 
 /* ---- gradients ---- */
 
-/* The norm of all gradients together, in double; without those of Muon parameters, for
- * which scale does not matter, if `adam_only`. */
+/* Compute the norm of all gradients together, in double. *norm gets it. If `adam_only` is true,
+ * the gradients of Muon parameters do not count, because their scale does not matter. */
 MUONIUM_API muonium_status muonium_grad_norm(const muonium_optimizer *optimizer, bool adam_only,
                                              double *norm);
 
-/* Multiply gradients, in place, by max_norm / norm where norm is larger. Says what it
- * did: the norm found, and the factor (1: nothing). Fails on a norm that is not finite, and
- * on a gradient whose elements share memory (a stride of 0), with nothing changed. */
+/* Clip the gradients to a norm, in place. If their norm is larger than `max_norm`, the call
+ * multiplies them by max_norm / norm. If `adam_only` is true, the gradients of Muon parameters
+ * neither count nor change. *norm gets the norm before clipping. *factor gets the factor, which is
+ * 1 if nothing changed. The call fails, with nothing changed, if the norm is not finite or if
+ * elements of a gradient share memory (a stride of 0). */
 MUONIUM_API muonium_status muonium_clip_grads(muonium_optimizer *optimizer, double max_norm,
                                               bool adam_only, double *norm, double *factor);
 
-/* Set all gradients to zero. Fails, with nothing changed, on a gradient whose elements share
+/* Set all gradients to zero. The call fails, with nothing changed, if elements of a gradient share
  * memory (a stride of 0). */
 MUONIUM_API muonium_status muonium_zero_grads(muonium_optimizer *optimizer);
 
-/* QK-clip (MuonClip): rows of the query and key projections of each head whose largest
- * attention logit exceeds `threshold`. Head h owns rows query_row + h * head_dim and on
- * of parameter `query`; keys likewise, where several query heads may share a key head
- * (key_heads divides heads). Queries and keys are scaled so that the logit S becomes the
- * threshold: by sqrt(threshold / S) each; a shared key by that of its largest logit,
- * the queries taking the rest. query and key may be one fused parameter. */
+/* The heads of an attention layer, for QK-clip (MuonClip). QK-clip scales the query and key rows
+ * of every head whose largest attention logit S exceeds `threshold`, so that S becomes the
+ * threshold. Head h owns `head_dim` rows of the parameter `query`, from row
+ * query_row + h * head_dim on. The keys follow the same rule. Several query heads may share a key
+ * head; key_heads must divide heads. The queries and the keys of a head are each scaled by
+ * sqrt(threshold / S). A shared key head is scaled for the largest S of its query heads, and each
+ * of these query heads gets the remaining factor. `query` and `key` may be the same fused
+ * parameter. */
 typedef struct muonium_qk {
-    size_t query, key;         /* parameter numbers */
-    size_t query_row, key_row; /* first rows */
-    size_t heads, key_heads;   /* key_heads 0: as many as heads */
-    size_t head_dim;
-    const float *max_logits; /* one per head */
-    double threshold;        /* 100 is usual */
+    size_t query, key;         /* the numbers of the parameters */
+    size_t query_row, key_row; /* the first rows of queries and keys */
+    size_t heads, key_heads;   /* the numbers of heads; key_heads 0: as many as heads */
+    size_t head_dim;           /* the number of rows per head */
+    const float *max_logits;   /* the largest logit of each head; one number per head */
+    double threshold;          /* the largest logit allowed; 100 is usual */
 } muonium_qk;
 
-/* Scale the heads that need it; *clipped, if not NULL, gets how many did. */
+/* Scale the heads whose logits exceed the threshold. *clipped gets the number of these heads;
+ * `clipped` may be NULL. */
 MUONIUM_API muonium_status muonium_qk_clip_sized(muonium_optimizer *optimizer,
                                                  const muonium_qk *heads, size_t size,
                                                  size_t *clipped);
@@ -950,27 +1004,28 @@ static inline muonium_status muonium_qk_clip(muonium_optimizer *optimizer, const
 
 /* ---- report ---- */
 
-/* What a parameter gets, before or after any step. Strings live as long as the
- * parameter. */
+/* A report on one parameter. It is available before and after any step. Its strings live as long
+ * as the parameter. */
 typedef struct muonium_parameter_report {
-    size_t struct_size; /* bytes that the library filled */
-    const char *name;
-    bool muon;
-    const char *reason; /* as "ok", "insufficient_dims", "name_pattern:*norm*" */
-    size_t matrices;    /* orthogonalised per step; 0 for AdamW */
-    size_t rows, cols;  /* of the first of them (out, in) */
-    muonium_form form;  /* and its form, restarts, set (direct form, else NULL) and operations */
-    int restarts;
-    const char *direct_set;
-    double flops;       /* per step, all matrices */
-    size_t state_bytes; /* momentum, moments, master copy */
-    double step_rms;    /* root mean square of a step: lr * scale * what orthogonal matrices of
-                            this shape have; AdamW: its learning rate */
-    double lr;          /* as in force */
-    uint64_t steps;     /* taken by this parameter */
+    size_t struct_size;     /* bytes that the library filled */
+    const char *name;       /* the name of the parameter */
+    bool muon;              /* true for Muon, false for AdamW */
+    const char *reason;     /* the reason: "ok", "insufficient_dims", "name_pattern:*norm*", ... */
+    size_t matrices;        /* matrices orthogonalised per step; 0 for AdamW */
+    size_t rows, cols;      /* the shape (out, in) of the first matrix */
+    muonium_form form;      /* the form of the first matrix */
+    int restarts;           /* the number of restarts of the first matrix */
+    const char *direct_set; /* direct form: the polynomial of the first matrix; else NULL */
+    double flops;           /* operations per step, for all matrices */
+    size_t state_bytes;     /* bytes of momentum, moments and master copy */
+    double step_rms;        /* root mean square of a step. Muon: lr * scale * the root mean
+                               square of an orthogonal matrix of this shape. AdamW: its learning
+                               rate. */
+    double lr;              /* the learning rate in force */
+    uint64_t steps;         /* the number of steps that this parameter has taken */
 } muonium_parameter_report;
 
-/* Report on the parameter of that number. */
+/* Report on a parameter. `parameter` is its number. `report` gets the report. */
 MUONIUM_API muonium_status muonium_report_sized(const muonium_optimizer *optimizer,
                                                 size_t parameter, muonium_parameter_report *report,
                                                 size_t size);
@@ -980,21 +1035,23 @@ static inline muonium_status muonium_report(const muonium_optimizer *optimizer, 
     return muonium_report_sized(optimizer, parameter, report, sizeof *report);
 }
 
+/* Counters of an optimizer. */
 typedef struct muonium_counters {
-    size_t struct_size; /* bytes that the library filled */
-    uint64_t steps;     /* calls that succeeded */
-    uint64_t matrices;  /* orthogonalised */
-    uint64_t skipped;   /* parameters without gradient, or non-finite under skip; matrices
-                          that could not be orthogonalised */
-    uint64_t rescued;   /* as in certificates, summed */
-    uint64_t zero;      /* matrices that were zero */
-    size_t muon, adam;  /* parameters */
-    size_t state_bytes;
-    size_t scratch_bytes; /* 0 before the first step */
-    double flops;         /* of all orthogonalisations of a step */
+    size_t struct_size;   /* bytes that the library filled */
+    uint64_t steps;       /* step calls that succeeded */
+    uint64_t matrices;    /* matrices orthogonalised */
+    uint64_t skipped;     /* parameters without a gradient, parameters whose gradient was not
+                             finite under MUONIUM_NONFINITE_SKIP, and matrices that could not be
+                             orthogonalised */
+    uint64_t rescued;     /* the sum of `rescued` of all certificates */
+    uint64_t zero;        /* matrices that were zero */
+    size_t muon, adam;    /* parameters under Muon and under AdamW */
+    size_t state_bytes;   /* bytes of state */
+    size_t scratch_bytes; /* bytes of scratch memory; 0 before the first step */
+    double flops;         /* operations of all orthogonalisations of one step */
 } muonium_counters;
 
-/* Count what the optimizer holds and what its steps have done. */
+/* Get the counters of an optimizer. They count its contents and the work of its steps. */
 MUONIUM_API muonium_status muonium_count_sized(const muonium_optimizer *optimizer,
                                                muonium_counters *counters, size_t size);
 static inline muonium_status muonium_count(const muonium_optimizer *optimizer,
@@ -1003,9 +1060,13 @@ static inline muonium_status muonium_count(const muonium_optimizer *optimizer,
     return muonium_count_sized(optimizer, counters, sizeof *counters);
 }
 
-/* The certificates of a Muon parameter's matrices in its last step: up to `capacity` of
- * them, each `size` bytes after the one before; *count gets how many there are, 0 for AdamW
- * or before the first step. */
+/* Get the certificates of the matrices of a Muon parameter in its last step.
+ *   parameter     is the number of the parameter.
+ *   certificates  gets up to `capacity` certificates.
+ *   size          is the distance in bytes from one certificate to the next.
+ *   capacity      is the number of certificates that fit.
+ *   count         gets the number of certificates that exist. It is 0 for AdamW and before the
+ *                 first step. */
 MUONIUM_API muonium_status muonium_certificates_sized(const muonium_optimizer *optimizer,
                                                       size_t parameter,
                                                       muonium_certificate *certificates,
@@ -1021,23 +1082,23 @@ static inline muonium_status muonium_certificates(const muonium_optimizer *optim
 
 /* ---- state in memory ---- */
 
-/* What the optimizer remembers of a parameter, dense and row-major in the order of the
- * parameter's elements; NULL where there is none. */
+/* The state of one parameter. Arrays are dense and row-major, in the order of the elements of the
+ * parameter. An array that the parameter does not have is NULL. */
 typedef struct muonium_state {
     size_t struct_size;           /* bytes that the library filled */
-    uint64_t steps;               /* taken by this parameter */
-    size_t elements;              /* of the parameter */
-    void *momentum;               /* Muon */
-    muonium_dtype momentum_dtype; /* options.state_dtype */
-    float *exp_avg;               /* AdamW */
-    float *exp_avg_sq;
-    float *normuon; /* NorMuon: `rows` numbers */
-    size_t rows;
-    float *master; /* options.master, from the first step on */
+    uint64_t steps;               /* the number of steps that this parameter has taken */
+    size_t elements;              /* the number of elements of the parameter */
+    void *momentum;               /* Muon: the momentum */
+    muonium_dtype momentum_dtype; /* the type of the momentum, options.state_dtype */
+    float *exp_avg;               /* AdamW: the first moment */
+    float *exp_avg_sq;            /* AdamW: the second moment */
+    float *normuon;               /* NorMuon: the mean square of each row, `rows` numbers */
+    size_t rows;                  /* NorMuon: the number of rows */
+    float *master;                /* the master copy under options.master, from the first step on */
 } muonium_state;
 
-/* Where it lies: to be read, or written, between steps, until the optimizer is
- * destroyed. */
+/* Get pointers to the state of a parameter. The caller may read and write the arrays between
+ * steps, until the optimizer is destroyed. */
 MUONIUM_API muonium_status muonium_state_of_sized(const muonium_optimizer *optimizer,
                                                   size_t parameter, muonium_state *state,
                                                   size_t size);
@@ -1047,11 +1108,12 @@ static inline muonium_status muonium_state_of(const muonium_optimizer *optimizer
     return muonium_state_of_sized(optimizer, parameter, state, sizeof *state);
 }
 
-/* Set it from copies elsewhere. An array left NULL starts again: zero, or a master copy
- * taken from the parameter by the next step. An array that the parameter has no place
- * for, or another size or type, is an error. So is a state that muonium_load would refuse:
- * more than 2^53 steps, NaN or infinity unless the parameter's policy is to propagate them
- * (MUONIUM_NON_FINITE; an infinite exp_avg_sq is allowed), a negative mean of squares. */
+/* Set the state of a parameter from copies. `state` points to the copies. An array that is NULL
+ * resets that part of the state: to zero, or, for a master copy, to a copy that the next step
+ * makes of the parameter. An array that the parameter does not have, or of another size or type,
+ * is an error. A state that muonium_load would refuse is an error too: more than 2^53 steps; NaN
+ * or infinity, unless the policy of the parameter is to propagate them (MUONIUM_NON_FINITE; an
+ * infinite exp_avg_sq is allowed); a negative mean of squares. */
 MUONIUM_API muonium_status muonium_set_state_sized(muonium_optimizer *optimizer, size_t parameter,
                                                    const muonium_state *state, size_t size);
 static inline muonium_status muonium_set_state(muonium_optimizer *optimizer, size_t parameter,
@@ -1062,81 +1124,86 @@ static inline muonium_status muonium_set_state(muonium_optimizer *optimizer, siz
 
 /* ------------------------------------------------------ safetensors files -- */
 
-/* The safetensors format holds named tensors, little-endian and row-major, and
- * a map of strings. Element types go by the names of the format ("F32",
- * "BF16", "I64", ...), so that files with types that this library does not
- * compute with can be listed and copied. */
+/* A safetensors file holds named tensors and a map of strings. The data is little-endian and
+ * row-major. Element types have the names of the format ("F32", "BF16", "I64", ...). Files with
+ * types that this library cannot compute with can therefore be listed and copied. */
 
-/* The name of a type in the format; NULL for an unknown type. And back: false,
- * with *dtype untouched, for a name that is none of the types above. */
+/* Convert between a type and its name in the format. muonium_dtype_name returns NULL for an
+ * unknown type. muonium_dtype_named sets *dtype and returns true. For a name that is none of the
+ * types above it returns false and leaves *dtype unchanged. */
 MUONIUM_API const char *muonium_dtype_name(muonium_dtype dtype);
 MUONIUM_API bool muonium_dtype_named(const char *name, muonium_dtype *dtype);
 
 /* One tensor of a file. */
 typedef struct muonium_entry {
-    const char *name;      /* UTF-8, unescaped */
-    const char *dtype;     /* as "F32" */
-    unsigned bits;         /* per element: 32 for "F32", 4 for "F4" */
-    size_t ndim;           /* 0 for a scalar */
+    const char *name;      /* the name; UTF-8, unescaped */
+    const char *dtype;     /* the element type, as "F32" */
+    unsigned bits;         /* bits per element: 32 for "F32", 4 for "F4" */
+    size_t ndim;           /* the number of dimensions; 0 for a scalar */
     const uint64_t *shape; /* ndim extents; the product of those above 0 fits in size_t */
-    uint64_t bytes;        /* of data; 0 if an extent is 0 */
-    uint64_t offset;       /* of the first byte of data in the file */
+    uint64_t bytes;        /* the number of bytes of data; 0 if an extent is 0 */
+    uint64_t offset;       /* the position of the first byte of data in the file */
 } muonium_entry;
 
-/* An open file. Everything but the values is checked before an open succeeds:
- * the header is strict JSON, no name occurs twice, every size fits its shape
- * and type, the tensors cover the data without hole or overlap and the file
- * ends where the last one does. Anything else is MUONIUM_FORMAT, with a message
- * that names the entry. An element type that the format does not define is
- * refused too, since its size could not be checked.
+/* An open file. Opening a file checks everything but the values. The header must be strict JSON.
+ * No name may occur twice. Every size must fit its shape and type. The tensors must cover the data
+ * without hole or overlap, and the file must end with the last tensor. Any other file fails with
+ * MUONIUM_FORMAT and a message that names the entry. An element type that the format does not
+ * define is refused too, since its size cannot be checked.
  *
- * Only the header is held in memory: data is read when asked for, straight into
- * the caller's buffer, and never mapped, so that a file that another process
- * cuts short gives MUONIUM_IO and not a signal. Any number of threads may use
- * one reader at a time. */
+ * A reader holds only the header in memory. It reads data on request, directly into the caller's
+ * buffer. It never maps the file. If another process truncates the file, a read therefore fails
+ * with MUONIUM_IO and raises no signal. Any number of threads may use one reader at a time. */
 typedef struct muonium_reader muonium_reader;
 
-/* Where bytes come from if not from a path: `read` fills `buffer` with the
- * `bytes` bytes at `offset` of a file of `size` bytes, or returns false. */
+/* A source of bytes that is not a path. `size` is the size of the file in bytes. `read` fills
+ * `buffer` with the `bytes` bytes at position `offset`, or returns false. It gets `context`. */
 typedef struct muonium_source {
     bool (*read)(void *context, uint64_t offset, void *buffer, size_t bytes);
     void *context;
     uint64_t size;
 } muonium_source;
 
-/* Open a regular file, a source (the struct is copied), or `bytes` bytes of
- * memory, which must stay as they are until the close. */
+/* Open a regular file, a source, or a block of memory. *reader gets the reader. The library copies
+ * the muonium_source. The `bytes` bytes at `data` must not change until the reader is closed. */
 MUONIUM_API muonium_status muonium_reader_open(const char *path, muonium_reader **reader);
 MUONIUM_API muonium_status muonium_reader_open_source(const muonium_source *source,
                                                       muonium_reader **reader);
 MUONIUM_API muonium_status muonium_reader_open_memory(const void *data, size_t bytes,
                                                       muonium_reader **reader);
 
-/* NULL is allowed. Does nothing in a callback of a call that is reading from it. */
+/* Close a reader. NULL is allowed. The call does nothing in a callback of a call that is reading
+ * from this reader. */
 MUONIUM_API void muonium_reader_close(muonium_reader *reader);
 
-/* The tensors in the order of their data, from 0; and by name. NULL if there is
- * none. Entries and their strings live until the close. */
+/* The tensors of a file by index, from 0, and by name. The order is that of their data. The result
+ * is NULL if there is no such tensor. Entries and their strings live until the reader is
+ * closed. */
 MUONIUM_API size_t muonium_reader_count(const muonium_reader *reader);
 MUONIUM_API const muonium_entry *muonium_reader_entry(const muonium_reader *reader, size_t index);
 MUONIUM_API const muonium_entry *muonium_reader_find(const muonium_reader *reader,
                                                      const char *name);
 
-/* The metadata in the order of the file, from 0; and the value of a key. NULL
- * if there is none; `value` may be NULL. */
+/* The metadata of a file by index, from 0, and by key. The order is that of the file.
+ * muonium_reader_metadata_key returns the key and sets *value to its value; `value` may be NULL.
+ * muonium_reader_metadata returns the value of a key. Both return NULL if there is no such
+ * pair. */
 MUONIUM_API size_t muonium_reader_metadata_count(const muonium_reader *reader);
 MUONIUM_API const char *muonium_reader_metadata_key(const muonium_reader *reader, size_t index,
                                                     const char **value);
 MUONIUM_API const char *muonium_reader_metadata(const muonium_reader *reader, const char *key);
 
-/* Copy `bytes` bytes of a tensor of this reader, from byte `first` of its data
- * on, into `buffer`, as they are in the file. A range beyond the tensor is
- * MUONIUM_INVALID; after MUONIUM_IO the buffer's content is undefined. */
+/* Copy data of a tensor into a buffer, unchanged. A range beyond the tensor fails with
+ * MUONIUM_INVALID. After MUONIUM_IO the content of the buffer is undefined.
+ *   entry   is a tensor of this reader.
+ *   first   is the position of the first byte to copy, relative to the data of the tensor.
+ *   buffer  gets the bytes.
+ *   bytes   is the number of bytes to copy. */
 MUONIUM_API muonium_status muonium_reader_read(const muonium_reader *reader,
                                                const muonium_entry *entry, uint64_t first,
                                                void *buffer, size_t bytes);
 
-/* A file being written, in three stages: describe all, begin, stream the data.
+/* A file being written. Writing has three stages: describe all tensors, begin, stream the data.
  *
  *     muonium_writer_create(&w);
  *     muonium_writer_add(w, "weight", "F32", 2, (uint64_t[]){3, 4});
@@ -1145,145 +1212,152 @@ MUONIUM_API muonium_status muonium_reader_read(const muonium_reader *reader,
  *     muonium_writer_finish(w);
  *     muonium_writer_destroy(w);
  *
- * The same calls give the same bytes. The data starts on a multiple of 64
- * bytes. Used by one thread at a time. */
+ * The same calls give the same bytes. The data starts on a multiple of 64 bytes. Only one thread
+ * at a time may use a writer. */
 typedef struct muonium_writer muonium_writer;
 
-/* Make a writer, with nothing described yet. */
+/* Make a writer. It describes nothing yet. *writer gets the writer. */
 MUONIUM_API muonium_status muonium_writer_create(muonium_writer **writer);
 
-/* Before the beginning: the next metadata pair, the next tensor. Names, keys
- * and values are UTF-8; names and keys must differ (checked when writing
- * begins). Tensors are laid out in the order in which they are added. */
+/* Add a metadata pair or a tensor. These calls are valid only before writing begins. Names, keys
+ * and values are UTF-8. No two names and no two keys may be equal; this is checked when writing
+ * begins. The file holds the tensors in the order in which they are added. `dtype` is the name of
+ * the element type in the format. `shape` has `ndim` extents. */
 MUONIUM_API muonium_status muonium_writer_add_metadata(muonium_writer *writer, const char *key,
                                                        const char *value);
 MUONIUM_API muonium_status muonium_writer_add(muonium_writer *writer, const char *name,
                                               const char *dtype, size_t ndim,
                                               const uint64_t *shape);
 
-/* Begin writing to a path: to a temporary file beside it, named
- * <path>.tmp-<process>-<number>, that muonium_writer_finish renames once all of
- * it is on the disk. At every instant the path holds the old file or the new
- * one, whole. A path that exists must be a regular file and keeps its
- * permissions but for setuid and setgid, and, where the writer's group is
- * another, what that group may do more than everyone; a symbolic link stays,
- * and what it points to is replaced. */
+/* Begin writing to a path. The writer writes a temporary file in the same directory, named
+ * <path>.tmp-<process>-<number>. muonium_writer_finish renames it when all of it is on the disk.
+ * At every instant the path holds the whole old file or the whole new file. An existing path must
+ * be a regular file. The new file keeps its permissions, with two exceptions. setuid and setgid
+ * are dropped. If the group of the new file differs from that of the old file, the group gets no
+ * permission that everyone does not have. If the path is a symbolic link, the link stays and its
+ * target is replaced. */
 MUONIUM_API muonium_status muonium_writer_begin(muonium_writer *writer, const char *path);
 
-/* Begin writing to a function instead, which takes the bytes in order and
- * returns false if it cannot. It can do nothing with the writer itself: calls
- * on it fail, and muonium_writer_destroy does nothing. */
+/* Begin writing to a function instead of a path. `write` gets `context` and the bytes in order. It
+ * returns false if it cannot write them. It cannot use the writer itself: calls on the writer
+ * fail, and muonium_writer_destroy does nothing. */
 MUONIUM_API muonium_status muonium_writer_begin_sink(muonium_writer *writer,
                                                      bool (*write)(void *context, const void *data,
                                                                    size_t bytes),
                                                      void *context);
 
-/* The next bytes of data, in pieces of any size. After MUONIUM_IO the temporary
- * file is gone and the writer can only be destroyed. */
+/* Write the next bytes of data. They may come in pieces of any size. After MUONIUM_IO the
+ * temporary file is gone, and the writer can only be destroyed. */
 MUONIUM_API muonium_status muonium_writer_data(muonium_writer *writer, const void *data,
                                                size_t bytes);
 
-/* All of the work of finishing but the renaming, for those who replace several files
- * together: prepare all, then finish all. The temporary file is then on the disk, and so is
- * its name, under which it can be found after a crash. Nothing is visible yet, and what can
- * still fail is next to nothing; if the renaming does, the temporary file stays, and the
- * message names it. MUONIUM_INVALID if data is missing, which may then still be given. */
+/* Finish the file except for the renaming. Use this call to replace several files together:
+ * prepare all of them, then finish all of them. After it the temporary file and its name are on
+ * the disk, so that the file can be found after a crash. The path has not changed yet. Almost
+ * nothing can fail afterwards. If the renaming fails, the temporary file stays, and the message
+ * names it. If data is missing, the call fails with MUONIUM_INVALID, and the caller may still
+ * write the rest. */
 MUONIUM_API muonium_status muonium_writer_prepare(muonium_writer *writer);
 
-/* Complete the file; MUONIUM_INVALID if data is missing, which may then still
- * be given. If the last action of all fails, telling the disk of the new name,
- * the error says so: the path then holds the new file, but after a power
- * failure it may hold the old one. */
+/* Complete the file. If data is missing, the call fails with MUONIUM_INVALID, and the caller may
+ * still write the rest. The last action flushes the new name to the disk. If it fails, the error
+ * says so: the path then holds the new file, but after a power failure it may hold the old one. */
 MUONIUM_API muonium_status muonium_writer_finish(muonium_writer *writer);
 
-/* Forget a writer; an unfinished file leaves no trace. NULL is allowed. */
+/* Destroy a writer. An unfinished file leaves no trace. NULL is allowed. */
 MUONIUM_API void muonium_writer_destroy(muonium_writer *writer);
 
 /* ------------------------------------------------------------ checkpoints -- */
 
-/* The state of an optimizer goes into a safetensors file that any tool can read. A Muon
- * parameter w has the tensor "w.momentum" and under NorMuon "w.normuon", an AdamW one
- * "w.exp_avg" and "w.exp_avg_sq", either "w.master" if it keeps a master copy: all of the
- * parameter's shape, but normuon, which has a number per matrix row. The parameters
- * themselves are not in it. The metadata holds the versions of format and library, the
- * steps taken, the options of every group, the route and the steps of every parameter,
- * and CRC-32C checksums of every tensor and of the header, which together cover every
- * byte. Equal states give equal files.
+/* A checkpoint is a safetensors file with the state of an optimizer. Any tool can read it. For a
+ * Muon parameter w it contains the tensor "w.momentum" and, under NorMuon, "w.normuon". For an
+ * AdamW parameter w it contains "w.exp_avg" and "w.exp_avg_sq". For either it contains "w.master"
+ * if the parameter has a master copy. All have the shape of the parameter, except normuon, which
+ * has one number per matrix row. The parameters themselves are not in the file. The metadata
+ * contains the versions of format and library, the number of steps, the options of every group,
+ * the route and the steps of every parameter, and CRC-32C checksums of every tensor and of the
+ * header. The checksums together cover every byte. Equal states give equal files.
  *
- * Resuming is bit-exact: 50 steps, save, load in another process with any number of
- * threads and 50 steps more are 100 steps. What the caller has configured rules: loading
- * restores state and step counts, never options; where these differ from those saved,
- * the log says so. */
+ * Resuming is bit-exact. 50 steps, a save, a load in another process with any number of threads,
+ * and 50 more steps give the same result as 100 steps. The caller's configuration takes
+ * precedence. Loading restores the state and the step counts, never options. If the options differ
+ * from the saved options, the log says so. */
 
-/* Told by the calling thread how many bytes are done, from 0 to `total`, every few
- * megabytes. */
+/* A function that receives the progress of a call. `done` is the number of bytes done, from 0 to
+ * `total`. The calling thread calls it every few megabytes. */
 typedef void muonium_progress(void *context, uint64_t done, uint64_t total);
 
-/* Save to a path, which at every instant holds the old file or the new one, whole: see
- * muonium_writer_begin. Needs no memory beyond that for the header.
+/* Save the state to a path. At every instant the path holds the whole old file or the whole new
+ * file: see muonium_writer_begin. The call needs no memory except for the header.
  *
- * What can be saved can be loaded: a state that muonium_load would refuse under the same
- * options is an error here too, which names the parameter and the element, and the old file
- * stays. No step leaves such a state behind; a caller that writes where muonium_state_of
- * points, or weights that were not finite, may. */
+ * Every saved state can be loaded. If muonium_load would refuse the state under the same options,
+ * the call fails, names the parameter and the element, and keeps the old file. No step leaves such
+ * a state. It can come from a caller that writes to the arrays of muonium_state_of, or from
+ * weights that were not finite. */
 MUONIUM_API muonium_status muonium_save(const muonium_optimizer *optimizer, const char *path);
 
-/* Save to a function that takes the bytes in order and returns false if it cannot, so that
- * the state can be part of another file or stay in memory. */
+/* Save the state to a function. `write` gets `context` and the bytes in order. It returns false if
+ * it cannot write them. The state can thus be part of another file or stay in memory. */
 MUONIUM_API muonium_status muonium_save_to(const muonium_optimizer *optimizer,
                                            bool (*write)(void *context, const void *data,
                                                          size_t bytes),
                                            void *context);
 
-/* Save up to, but not including, the moment in which the path changes: that is
- * muonium_writer_finish on the writer that this makes, which the caller destroys in every
- * case. For reporting progress, and for replacing several files together. */
+/* Save the state except for the last action, which changes the path. That action is
+ * muonium_writer_finish on *writer. The caller destroys the writer in every case. Use this call to
+ * report progress, and to replace several files together. `progress` gets `progress_context` and
+ * the progress; it may be NULL. */
 MUONIUM_API muonium_status muonium_save_prepare(const muonium_optimizer *optimizer,
                                                 const char *path, muonium_progress *progress,
                                                 void *progress_context, muonium_writer **writer);
 
-/* Load what was saved. The file must have the state of exactly the optimizer's
- * parameters, by name, in any order; a file of another model fails with the first
- * differences. Everything is read and checked before the first byte of the optimizer
- * changes, so any failure leaves it as it was; that takes memory for the state a second
- * time. Checked are all checksums, shapes, routes, counts of steps (at most 2^53) and
- * values: NaN and infinity are MUONIUM_NON_FINITE unless the parameter's policy is
- * MUONIUM_NONFINITE_PROPAGATE (an infinite second moment, which version 0.1 could leave, is
- * allowed); a mean of squares is not negative. Momentum is converted
- * between the sum convention and the others by the factor 1 - mu of the save, and
- * between f32 and bf16. */
+/* Load a saved state from a path or from a source. The file must contain the state of exactly the
+ * parameters of the optimizer, by name, in any order. A file of another model fails with a message
+ * that gives the first differences. The call reads and checks everything before it changes the
+ * first byte of the optimizer. Any failure therefore leaves the optimizer as it was. This takes
+ * memory for a second copy of the state.
+ *
+ * The call checks all checksums, shapes, routes, step counts (at most 2^53) and values. NaN and
+ * infinity fail with MUONIUM_NON_FINITE, unless the policy of the parameter is
+ * MUONIUM_NONFINITE_PROPAGATE. An infinite second moment is allowed, because version 0.1 could
+ * leave one. A mean of squares must not be negative. The call converts momentum between
+ * MUONIUM_MOMENTUM_SUM and the other forms, by the factor 1 - mu of the save. It also converts
+ * momentum between f32 and bf16. */
 MUONIUM_API muonium_status muonium_load(muonium_optimizer *optimizer, const char *path);
 MUONIUM_API muonium_status muonium_load_from(muonium_optimizer *optimizer,
                                              const muonium_source *source);
 
+/* The options of muonium_load_reader. */
 typedef struct muonium_load_options {
     size_t struct_size;         /* set by muonium_load_options_init */
-    bool partial;               /* names may differ: take what is there for the parameters that
-                                   there are; false. What the file lacks stays as it is. Shapes
-                                   and routes must fit still, and some parameter must match. */
-    muonium_progress *progress; /* NULL */
-    void *progress_context;
+    bool partial;               /* accept a file whose names differ; default false. The call loads
+                                   the parameters that file and optimizer share. Parameters that
+                                   the file lacks stay as they are. Shapes and routes must still
+                                   fit, and at least one parameter must match. */
+    muonium_progress *progress; /* receives the progress; default NULL */
+    void *progress_context;     /* passed to progress */
 } muonium_load_options;
 
-/* Fill with the defaults above; `size` as in muonium_plan_options_init_sized. */
+/* Fill the options with the defaults above. `size` is the size of the caller's struct. */
 MUONIUM_API void muonium_load_options_init_sized(muonium_load_options *options, size_t size);
 static inline void muonium_load_options_init(muonium_load_options *options)
 {
     muonium_load_options_init_sized(options, sizeof *options);
 }
 
+/* The result of muonium_load_reader. */
 typedef struct muonium_load_report {
     size_t struct_size;        /* bytes that the library filled */
     size_t matched;            /* parameters whose state was loaded */
-    size_t missing;            /* tensors that the file should have and has not */
-    size_t left_over;          /* tensors of the file that no parameter took */
+    size_t missing;            /* tensors that the file should contain and does not */
+    size_t left_over;          /* tensors of the file that belong to no parameter */
     size_t converted;          /* tensors that were converted */
-    char missing_names[256];   /* the first of them, separated by commas; "" if none */
-    char left_over_names[256]; /* likewise */
+    char missing_names[256];   /* the first missing tensors, separated by commas; "" if none */
+    char left_over_names[256]; /* the first left-over tensors, separated by commas; "" if none */
 } muonium_load_report;
 
-/* Load from an open file with options (NULL: the defaults). *report, if not NULL, is
- * filled on success. */
+/* Load a saved state from an open file. If `options` is NULL, the call uses the defaults. *report
+ * is filled on success; `report` may be NULL. */
 MUONIUM_API muonium_status muonium_load_reader_sized(muonium_optimizer *optimizer,
                                                      const muonium_reader *reader,
                                                      const muonium_load_options *options,
@@ -1296,25 +1370,30 @@ static inline muonium_status muonium_load_reader(muonium_optimizer *optimizer,
     return muonium_load_reader_sized(optimizer, reader, options, report, sizeof *report);
 }
 
-/* State without names, as other implementations keep it: a list in the order of the
- * parameters, of one buffer for each Muon parameter (its momentum) and of two for each
- * AdamW parameter (first and second moment). */
+/* One array of a state without names. Other implementations keep such a state as a list in the
+ * order of the parameters. The list has one array for each Muon parameter, its momentum, and two
+ * for each AdamW parameter, its first and second moment. */
 typedef struct muonium_buffer {
-    const void *data; /* dense, row-major */
-    muonium_dtype dtype;
-    size_t ndim; /* the parameter's shape, or one dimension with all elements */
-    size_t shape[MUONIUM_MAX_DIMS];
+    const void *data;               /* the elements, dense and row-major */
+    muonium_dtype dtype;            /* the element type */
+    size_t ndim;                    /* the number of dimensions */
+    size_t shape[MUONIUM_MAX_DIMS]; /* the shape of the parameter, or one dimension with all
+                                       elements */
 } muonium_buffer;
 
+/* The options of muonium_load_positional. */
 typedef struct muonium_positional_options {
     size_t struct_size; /* set by muonium_positional_options_init */
-    uint64_t steps;     /* that led to this state, for bias corrections; 0 */
-    bool convert;       /* the momentum is of the form below and not of the group's own; false */
-    muonium_momentum_form momentum_form; /* MUONIUM_MOMENTUM_LERP */
-    double momentum;                     /* mu, in [0, 1); 0.95 */
+    uint64_t steps;     /* the number of steps that led to this state, for bias corrections; default
+                           0 */
+    bool convert;       /* the momentum has the form of the next two fields, not the form of the
+                           group; default false */
+    muonium_momentum_form momentum_form; /* the form of the momentum; default
+                                            MUONIUM_MOMENTUM_LERP */
+    double momentum;                     /* mu, in [0, 1); default 0.95 */
 } muonium_positional_options;
 
-/* Fill with the defaults above; `size` as in muonium_plan_options_init_sized. */
+/* Fill the options with the defaults above. `size` is the size of the caller's struct. */
 MUONIUM_API void muonium_positional_options_init_sized(muonium_positional_options *options,
                                                        size_t size);
 static inline void muonium_positional_options_init(muonium_positional_options *options)
@@ -1322,36 +1401,38 @@ static inline void muonium_positional_options_init(muonium_positional_options *o
     muonium_positional_options_init_sized(options, sizeof *options);
 }
 
-/* Load such a list; NULL options mean the defaults. Counts and shapes must be those of
- * the optimizer, and values are checked, before anything changes. NorMuon's means restart
- * at zero, master copies from the parameters. */
+/* Load a state without names. `buffers` is the list; it has `count` arrays. If `options` is NULL,
+ * the call uses the defaults. Counts and shapes must be those of the optimizer. The call checks
+ * these and the values before it changes anything. The means of NorMuon restart at zero. Master
+ * copies restart from the parameters. */
 MUONIUM_API muonium_status muonium_load_positional(muonium_optimizer *optimizer,
                                                    const muonium_buffer *buffers, size_t count,
                                                    const muonium_positional_options *options);
 
-/* The same from a file whose tensors are named by their place in the list, from 0, with
- * anything that is common to all before it: "0", "1", ... or "momentum_buffer.0", ... The
- * order in the file does not matter: many tools sort by name, and 10 before 2. */
+/* Load a state without names from a file. The name of each tensor ends with its index in the list,
+ * from 0. All names may share a prefix: "0", "1", ... or "momentum_buffer.0", ... The order in the
+ * file does not matter, because many tools sort by name and put 10 before 2. */
 MUONIUM_API muonium_status
 muonium_load_positional_reader(muonium_optimizer *optimizer, const muonium_reader *reader,
                                const muonium_positional_options *options);
 
+/* The description of a checkpoint. */
 typedef struct muonium_checkpoint_info {
     size_t struct_size;  /* bytes that the library filled */
-    unsigned format;     /* version of the format */
-    const char *version; /* of the library that saved it; lives as long as the reader */
-    uint64_t steps;      /* taken by the optimizer */
-    size_t muon, adam;   /* parameters */
-    size_t groups;       /* see the metadata "muonium.group.0" and on */
-    size_t tensors;      /* and bytes of these */
-    uint64_t bytes;
+    unsigned format;     /* the version of the format */
+    const char *version; /* the version of the library that saved it; lives as long as the reader */
+    uint64_t steps;      /* the number of steps that the optimizer has taken */
+    size_t muon, adam;   /* parameters under Muon and under AdamW */
+    size_t groups;       /* the number of groups; see the metadata "muonium.group.0" and on */
+    size_t tensors;      /* the number of tensors */
+    uint64_t bytes;      /* the bytes of these tensors */
 } muonium_checkpoint_info;
 
-/* Whether a file holds an optimizer's state at all: false for a model, say. */
+/* True if a file contains the state of an optimizer. False for a model, for example. */
 MUONIUM_API bool muonium_is_checkpoint(const muonium_reader *reader);
 
-/* Read all of a checkpoint and verify its checksums; *info, if not NULL, is filled on
- * success. */
+/* Read a whole checkpoint and verify its checksums. *info is filled on success; `info` may be
+ * NULL. */
 MUONIUM_API muonium_status muonium_verify_sized(const muonium_reader *reader,
                                                 muonium_checkpoint_info *info, size_t size);
 static inline muonium_status muonium_verify(const muonium_reader *reader,
