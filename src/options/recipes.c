@@ -204,6 +204,9 @@ muonium_status muonium_options_init_sized(muonium_options *options, size_t size,
     for (size_t i = 0; i < MU_COUNT(recipes); i++) {
         if (strcmp(recipes[i].name, recipe != NULL ? recipe : "muonium") == 0) {
             muonium_options filled = mu_default_options;
+            if (recipes[i].change != change_nothing) {
+                filled.plan.form = MUONIUM_FORM_QUINTIC; /* the polynomials of the original */
+            }
             recipes[i].change(&filled);
             mu_nested_write(&versions, options, size, plan_size, &filled);
             return MUONIUM_OK;

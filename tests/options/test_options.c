@@ -99,7 +99,7 @@ static void assert_name(const char *found, const char *expected)
 }
 
 /* What all recipes have in common. */
-static void assert_common(const muonium_options *o)
+static void assert_common(const muonium_options *o, bool own)
 {
     assert_int_equal(o->struct_size, sizeof *o);
     assert_same(o->momentum, 0.95);
@@ -116,7 +116,7 @@ static void assert_common(const muonium_options *o)
     assert_same(o->plan.cushion, 0.02);
     assert_int_equal(o->plan.normalization, MUONIUM_NORM_FROBENIUS);
     assert_same(o->plan.safety_factor, 1);
-    assert_int_equal(o->plan.form, MUONIUM_FORM_AUTO);
+    assert_int_equal(o->plan.form, own ? MUONIUM_FORM_AUTO : MUONIUM_FORM_QUINTIC);
     assert_int_equal(o->plan.nonfinite, MUONIUM_NONFINITE_ERROR);
     assert_same(o->adam_lr_scale, 1);
     assert_same(o->adam_beta1, 0.9);
@@ -150,7 +150,7 @@ static void test_every_field(void **state)
         muonium_options o;
         memset(&o, 0xa5, sizeof o);
         assert_ok(muonium_options_init(&o, k->name));
-        assert_common(&o);
+        assert_common(&o, strcmp(k->name, "muonium") == 0);
         assert_int_equal(o.momentum_form, k->momentum_form);
         assert_int_equal(o.nesterov, k->nesterov);
         assert_int_equal(o.plan.eps_mode, k->eps_mode);
