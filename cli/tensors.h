@@ -30,7 +30,7 @@ bool tensor_same_shape(const muonium_entry *a, const muonium_entry *b);
 /* Whether a tensor can be a parameter, and of which type. */
 bool tensor_is_parameter(const muonium_entry *entry, muonium_dtype *dtype);
 
-/* What an optimizer is told of a tensor, but for where it lies; false if it cannot be a
+/* Describe a tensor for an optimizer, without its address; false if it cannot be a
  * parameter. */
 bool tensor_describe(const muonium_entry *entry, muonium_tensor *tensor);
 

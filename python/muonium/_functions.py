@@ -135,7 +135,7 @@ def orthogonalize(x: Any, *, steps: int = 5, coefficients: Coefficients = None,
     safety_factor  times the norm
     precision      of intermediates: "f32", "f64", "bf16" or "f16"
     rounding       which of them "bf16" and "f16" round: "stored", those that are stored here, or
-                   as others do, "torch" (timm too), "keller", "motif" or "fp16"
+                   like another implementation: "torch" (timm too), "keller", "motif" or "fp16"
     form           "standard" or "gram", two ways to evaluate the steps, or "quintic", the
                    cheaper of these; "direct", other polynomials with fewer products; "auto",
                    the cheapest, which is direct where the steps are the default ones

@@ -3,8 +3,7 @@
  * tdpbssd multiplies 16 rows by 64 k of A with 64 k by 16 columns of B.
  *
  * S_0 of a 32 x 32 tile takes four registers for sums and four for operands. S_1 and S_2 are then
- * computed together on halves of 16 columns, ten products for nine loads. docs/performance.md
- * compares the orders that were tried.
+ * computed together on halves of 16 columns, ten products for nine loads.
  *
  * Tests on CPUs without AMX define MU_EMULATE and provide the tile instructions.
  */

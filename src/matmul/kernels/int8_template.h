@@ -6,7 +6,7 @@
  *     A_LINES, B_LINES    L of the two layouts, see int8.h; by default MR and NR
  *     GROUPS              G; by default 1
  *     BIAS                128 if digits of B are stored plus 128; by default 0
- *     VL                  lines of a vector vf_t, whose vocabulary it includes
+ *     VL                  lanes of a vector vf_t, whose operations it includes
  *
  * Products and sums are rounded one by one: the sources are compiled without contraction.
  */
