@@ -133,7 +133,8 @@ def orthogonalize(x: Any, *, steps: int = 5, coefficients: Coefficients = None,
     eps, eps_mode  "clamp" or "add" eps to the norm; by default neither, so that the result
                    does not depend on the scale of x
     safety_factor  times the norm
-    precision      of intermediates: "f32", "f64", "bf16" or "f16"
+    precision      of intermediates: "f32", "f64", "bf16", "f16"; or of integer products that
+                   give the same bits on every CPU: "fixed23" (as accurate as f32), "fixed15"
     rounding       which of them "bf16" and "f16" round: "stored", those that are stored here, or
                    like another implementation: "torch" (timm too), "keller", "motif" or "fp16"
     form           "standard" or "gram", two ways to evaluate the steps, or "quintic", the
