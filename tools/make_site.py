@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-COPIED = ["docs/*.md", "examples/*/README.md", "bench/results/*.md", "CONTRIBUTING.md", "CHANGELOG.md"]
+COPIED = ["docs/*.md", "examples/README.md", "examples/*/README.md", "bench/results/*.md", "CONTRIBUTING.md", "CHANGELOG.md"]
 MOVED = {  # files of the repository whose text is on another page of the site
     "docs/site/index.md": "index.md",
     "docs/README.md": "index.md",

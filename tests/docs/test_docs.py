@@ -132,17 +132,31 @@ def test_program_of_the_readme(tmp_path):
         assert printed == shown, kernels
 
 
-@pytest.mark.skipif("LD_PRELOAD" in os.environ, reason="PyTorch is not instrumented")
-def test_python_of_the_readme():
+def run_torch(*arguments):
+    """What a Python program that uses PyTorch prints."""
     torch_isa.prepare()
     pytest.importorskip("torch")
-    (program,) = [text for language, text in blocks_of(SOURCE / "README.md") if language == "python"]
     environment = {**os.environ, "PYTHONPATH": str(SOURCE / "python"),
                    "MUONIUM_LIBRARY": str(BUILD / "libmuonium.so")}
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True,
+    done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True,
                           env=environment, timeout=120)
     assert done.returncode == 0 and done.stderr == "", done.stderr
-    assert float(re.fullmatch(r"loss (\S+)\n", done.stdout).group(1)) < 0.5  # 1.1 at the start
+    return done.stdout
+
+
+@pytest.mark.skipif("LD_PRELOAD" in os.environ, reason="PyTorch is not instrumented")
+def test_python_of_the_readme():
+    (program,) = [text for language, text in blocks_of(SOURCE / "README.md") if language == "python"]
+    printed = run_torch("-c", program)
+    assert float(re.fullmatch(r"loss (\S+)\n", printed).group(1)) < 0.5  # 1.1 at the start
+
+
+@pytest.mark.skipif("LD_PRELOAD" in os.environ, reason="PyTorch is not instrumented")
+def test_the_torch_example_trains():
+    printed = run_torch(SOURCE / "examples/torch/train.py", "--steps", "4")
+    found = re.fullmatch(r"adamw .*: loss (\S+) after 4 .*\nmuonium .*: loss (\S+) after 4 .*\n.*\n", printed)
+    assert found, printed
+    assert all(float(loss) < 3.5 for loss in found.groups())  # log(75) = 4.3 at the start
 
 
 # ---- figures in the text ----
