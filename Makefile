@@ -37,7 +37,7 @@ SANITIZED = -DMUONIUM_TESTS=ALL -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS=-O1
 # addresses widely; where the system allows it, that is switched off for the tests.
 FIXED_ADDRESSES = $$(setarch -R true 2>/dev/null && echo setarch -R)
 
-.PHONY: all demo bench test compare sanitize valgrind fuzz coverage python install format clean help
+.PHONY: all demo bench docs test compare sanitize valgrind fuzz coverage python install format clean help
 .NOTPARALLEL:
 
 all: ## Build the library and the command into build/ (the default)
@@ -50,6 +50,10 @@ demo: all ## Train a small GPT with AdamW and with Muon: progress, table, demo.s
 
 bench: all ## Measure this machine in up to five minutes; BENCH_FLAGS=--quick: under one
 	@bench/report.py "$(BUILD)/muonium" $(BENCH_FLAGS)
+
+docs: all ## Make the documentation site in build/site/html, with MkDocs from PyPI (60 MB, once)
+	@tools/install-deps compare
+	@PYTHON="$(PYTHON)" tools/docs "$(BUILD)"
 
 test: ## Build everything and run every test
 	@tools/install-deps test

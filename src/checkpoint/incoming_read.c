@@ -23,16 +23,16 @@ typedef struct piece {
     char message[256]; /* of a failure, since muonium_last_error is per thread */
 } piece;
 
-typedef struct round {
+typedef struct read_round {
     const mu_reading *reading;
     char *buffers; /* a piece per worker, for conversions; NULL if there are none */
     piece pieces[ROUND];
     size_t count;
-} round;
+} read_round;
 
 /* ---- one piece ---- */
 
-static muonium_status fetch_piece(const round *r, piece *p, unsigned worker)
+static muonium_status fetch_piece(const read_round *r, piece *p, unsigned worker)
 {
     mu_incoming_array *array = p->array;
     size_t element = muonium_dtype_size(array->dtype);
@@ -68,8 +68,8 @@ static muonium_status fetch_piece(const round *r, piece *p, unsigned worker)
 
 static void run_piece(void *context, size_t index, unsigned worker)
 {
-    const round *r = context;
-    piece *p = &((round *)context)->pieces[index];
+    const read_round *r = context;
+    piece *p = &((read_round *)context)->pieces[index];
     p->status = fetch_piece(r, p, worker);
     if (p->status == MUONIUM_OK) {
         p->sound = mu_incoming_is_sound(p->array, p->first, p->count);
@@ -87,7 +87,7 @@ typedef struct progress {
     uint64_t done; /* bytes of all arrays */
 } progress;
 
-static muonium_status finish_array(const round *r, const mu_incoming_array *array,
+static muonium_status finish_array(const read_round *r, const mu_incoming_array *array,
                                    const progress *so_far)
 {
     if (array->entry && r->reading->checksums && so_far->crc != array->crc) {
@@ -97,7 +97,7 @@ static muonium_status finish_array(const round *r, const mu_incoming_array *arra
     return so_far->sound ? MUONIUM_OK : mu_incoming_fault(array, r->reading->label);
 }
 
-static muonium_status take_piece(const round *r, const piece *p, progress *so_far)
+static muonium_status take_piece(const read_round *r, const piece *p, progress *so_far)
 {
     size_t bytes = p->count * muonium_dtype_size(p->array->dtype);
     if (p->status != MUONIUM_OK) {
@@ -114,7 +114,7 @@ static muonium_status take_piece(const round *r, const piece *p, progress *so_fa
     return last ? finish_array(r, p->array, so_far) : MUONIUM_OK;
 }
 
-static muonium_status run_round(round *r, unsigned workers, uint64_t total, progress *so_far)
+static muonium_status run_round(read_round *r, unsigned workers, uint64_t total, progress *so_far)
 {
     muonium_status status = MUONIUM_OK;
     mu_tell_progress(r->reading->progress, r->reading->progress_context, so_far->done, total);
@@ -126,7 +126,8 @@ static muonium_status run_round(round *r, unsigned workers, uint64_t total, prog
     return status;
 }
 
-static muonium_status run_all(mu_incoming *incoming, round *r, unsigned workers, uint64_t total)
+static muonium_status run_all(mu_incoming *incoming, read_round *r, unsigned workers,
+                              uint64_t total)
 {
     progress so_far = {0};
     muonium_status status = MUONIUM_OK;
@@ -168,7 +169,7 @@ muonium_status mu_incoming_read(mu_incoming *incoming, const mu_reading *reading
     bool alone =
         total < WORTH_THREADS || (reading->reader && !mu_reader_is_concurrent(reading->reader));
     unsigned workers = alone ? 1 : mu_pool_workers();
-    round *r = mu_alloc_zeroed(sizeof *r);
+    read_round *r = mu_alloc_zeroed(sizeof *r);
     char *buffers = converts ? mu_alloc((size_t)workers * MU_STATE_PIECE) : NULL;
     if (!r || (converts && !buffers)) {
         status = mu_state_no_memory();

@@ -8,7 +8,7 @@
 #ifndef MU_NAMES_H
 #define MU_NAMES_H
 
-#include <muonium.h>
+#include "muonium.h"
 
 /* The parts of a name that a pattern is compared with. */
 typedef enum mu_name_place {

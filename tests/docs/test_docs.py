@@ -265,3 +265,12 @@ def test_files_that_are_named_exist(path):
     rooms = "src|tests|docs|examples|tools|cli|bench|python|include|fuzz|cmake"
     for name in re.findall(rf"`((?:{rooms})/[\w./-]+\.(?:c|h|py|md|csv|svg|cmake))`", path.read_text("utf-8")):
         assert (SOURCE / name).exists(), name
+
+
+def test_every_version_is_that_of_the_header():
+    version = re.search(r'MUONIUM_VERSION_STRING "([\d.]+)"', (SOURCE / "include/muonium.h").read_text())[1]
+    interface = version.rpartition(".")[0]
+    for path, pattern in (("CITATION.cff", f"^version: {version}$"),
+                          ("debian/changelog", rf"\Amuonium \({version}-"),
+                          ("debian/control", f"^Package: libmuonium{interface}$")):
+        assert re.search(pattern, (SOURCE / path).read_text(), re.M), f"{path} is not of {version}"

@@ -1,4 +1,4 @@
-"""tools/compare: what it does without PyPI, and with packages whose tests fail."""
+"""tools/compare and its environment: what it does without PyPI, and with packages whose tests fail."""
 import os
 import pathlib
 import subprocess
@@ -20,7 +20,7 @@ def test_without_pypi_it_is_skipped_and_says_so(tmp_path):
     assert done.returncode == 0, done.stderr
     said = done.stdout.splitlines()
     assert said[0].startswith("Installing ") and "6 GB" in said[0]
-    assert said[-1].startswith("COMPARISON SKIPPED: PyPI cannot be reached")
+    assert said[-1].startswith("SKIPPED: PyPI cannot be reached")
 
 
 @pytest.mark.parametrize("status", [0, 1])
