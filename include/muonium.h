@@ -796,7 +796,20 @@ MUONIUM_API const char *muonium_default_pattern(int index, const char **place);
 #define MUONIUM_MAX_DIMS 8
 
 /* A parameter, as the caller describes it to muonium_add. A field that is 0 selects the usual
- * behaviour. */
+ * behaviour.
+ *
+ * Tools that keep optimizer state on the host train a bf16 model on another device. They keep f32
+ * parameters on the host, get bf16 gradients and send bf16 parameters back. One call of
+ * muonium_step does all of it, without another pass over memory, if dtype is MUONIUM_F32,
+ * half_grad and copy_dtype are MUONIUM_BF16, and `copy` is the memory to send:
+ *
+ *     muonium_tensor w = {.name = "w", .dtype = MUONIUM_F32, .ndim = 2, .shape = {768, 768},
+ *                         .data = weights, .half_grad = MUONIUM_BF16, .grad = gradients,
+ *                         .copy_dtype = MUONIUM_BF16, .copy = outgoing};
+ *     muonium_add(optimizer, &w, NULL);
+ *     muonium_set_grad_scale(optimizer, 1.0 / loss_scale);
+ *     muonium_step(optimizer);
+ */
 typedef struct muonium_tensor {
     const char *name; /* unique in the optimizer, valid UTF-8; copied. NULL: "parameter <index>" */
     muonium_dtype dtype;            /* MUONIUM_F32, MUONIUM_BF16 or MUONIUM_F16 */
@@ -819,6 +832,13 @@ typedef struct muonium_tensor {
     size_t heads;               /* alternative to row_splits: the number of equal blocks. 0: no
                                    split */
     muonium_route route;        /* takes precedence over the route of the group */
+    muonium_dtype half_grad;    /* MUONIUM_BF16 or MUONIUM_F16: the gradient has this type. 0: it is
+                                   f32 if f32_grad is set, else it has the type of data */
+    void *copy;                 /* a copy of the parameter in another type, dense and row-major.
+                                   Whatever writes data writes the same elements of the copy in
+                                   the same pass, rounded to nearest. Elements that do not
+                                   change are not written. NULL: no copy. */
+    muonium_dtype copy_dtype;   /* MUONIUM_F32, MUONIUM_BF16 or MUONIUM_F16 */
 } muonium_tensor;
 
 /* An optimizer. It holds groups of parameters, their options and their state. */
@@ -957,8 +977,17 @@ MUONIUM_API muonium_status muonium_step_with(muonium_optimizer *optimizer,
 
 /* ---- gradients ---- */
 
-/* Compute the norm of all gradients together, in double. *norm gets it. If `adam_only` is true,
- * the gradients of Muon parameters do not count, because their scale does not matter. */
+/* Set the factor by which every later step multiplies the gradients. The step converts an element
+ * to f32 and multiplies it by `scale`, which is rounded to f32 too, without changing the
+ * gradient in memory. Use it to undo a loss scale, to average over micro-batches and to clip: see
+ * muonium_grad_norm. The default is 1. The factor must be from 2^-126 to 2^126. Checkpoints do not
+ * contain it. */
+MUONIUM_API muonium_status muonium_set_grad_scale(muonium_optimizer *optimizer, double scale);
+
+/* Compute the norm of all gradients together, in double, times the factor of
+ * muonium_set_grad_scale. *norm gets it. With a factor s, setting the factor to
+ * s * max_norm / norm clips the gradients to max_norm without a pass over them. If `adam_only` is
+ * true, the gradients of Muon parameters do not count, because their scale does not matter. */
 MUONIUM_API muonium_status muonium_grad_norm(const muonium_optimizer *optimizer, bool adam_only,
                                              double *norm);
 

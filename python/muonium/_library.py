@@ -108,7 +108,8 @@ class Tensor(Structure):
                 ("strides", _strides), ("grad_strides", _strides), ("layout", c_int),
                 ("out_axes", ctypes.c_uint32), ("in_axes", ctypes.c_uint32),
                 ("row_splits", POINTER(c_size_t)), ("row_split_count", c_size_t),
-                ("heads", c_size_t), ("route", c_int)]
+                ("heads", c_size_t), ("route", c_int), ("half_grad", c_int), ("copy", c_void_p),
+                ("copy_dtype", c_int)]
 
 
 class ParameterReport(Structure):
@@ -161,6 +162,8 @@ _FALLIBLE = {
     "set_lr": [_optimizer, _group, c_double],
     "set_weight_decay": [_optimizer, _group, c_double],
     "set_momentum": [_optimizer, _group, c_double],
+    "set_grad_scale": [_optimizer, c_double],
+    "grad_norm": [_optimizer, c_bool, POINTER(c_double)],
     "step_at": [_optimizer, c_void_p, c_void_p, c_size_t],
     "report_sized": [_optimizer, c_size_t, POINTER(ParameterReport), c_size_t],
     "count_sized": [_optimizer, POINTER(Counters), c_size_t],

@@ -124,6 +124,7 @@ void mu_tensor_of_part(const mu_parameter *p, const mu_part *part, mu_part_tenso
     *t = p->tensor;
     t->grad = NULL;
     t->f32_grad = true;
+    t->half_grad = 0;
     t->route = p->muon ? MUONIUM_ROUTE_MUON : MUONIUM_ROUTE_ADAM;
     t->grad_strides = NULL;
     if (part->cut == MU_CUT_WHOLE) {

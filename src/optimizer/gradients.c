@@ -1,5 +1,5 @@
 /*
- * gradients.c: the norm of all gradients, clipping and zeroing. Sums are formed piece by piece
+ * gradients.c: the norm of all gradients, scaling, clipping and zeroing. Sums are formed piece by piece
  * in order, so that they do not depend on the number of threads.
  */
 #include <math.h>
@@ -75,6 +75,22 @@ static void clear_piece(void *context, const mu_rows *rows, const mu_block *piec
     rows->store(zeros, piece->cols, piece);
 }
 
+muonium_status muonium_set_grad_scale(muonium_optimizer *optimizer, double scale)
+{
+    muonium_status status = mu_enter(optimizer, __func__);
+    if (status != MUONIUM_OK) {
+        return status;
+    }
+    status = mu_need_state(optimizer, "scale gradients");
+    if (status == MUONIUM_OK && !(scale >= 0x1p-126 && scale <= 0x1p126)) {
+        status = mu_fail(MUONIUM_INVALID, "scale is %g: use a number from 2^-126 to 2^126", scale);
+    }
+    if (status == MUONIUM_OK) {
+        optimizer->grad_scale = scale;
+    }
+    return mu_leave(optimizer, status);
+}
+
 muonium_status muonium_grad_norm(const muonium_optimizer *optimizer, bool adam_only, double *norm)
 {
     if (!optimizer || !norm) {
@@ -88,7 +104,7 @@ muonium_status muonium_grad_norm(const muonium_optimizer *optimizer, bool adam_o
     mu_fenv environment = mu_fenv_enter();
     double sum = 0;
     visit_gradients(optimizer, adam_only, rows, add_squares, &sum);
-    *norm = sqrt(sum);
+    *norm = sqrt(sum) * optimizer->grad_scale;
     mu_fenv_leave(environment);
     return MUONIUM_OK;
 }

@@ -171,6 +171,7 @@ struct mu_parameter {
     uint64_t name_hash;
     size_t number;          /* among the parameters of its optimizer */
     mu_interval data, grad; /* the memory of both; grad is empty without a gradient */
+    mu_interval copy;       /* of tensor.copy; empty without one */
     char reason[MU_REASON_SIZE];
     bool unnamed;          /* the caller gave no name; `name` was generated */
     muonium_tensor tensor; /* with copies of name, strides and row_splits, none left out */
@@ -205,10 +206,12 @@ struct muonium_optimizer {
     mu_parameter **parameters;
     size_t count, capacity;
     mu_index names;            /* of the parameters */
-    mu_interval *data, *grads; /* memory of all parameters; out of date if `moved` */
+    mu_interval *data, *grads; /* memory of all parameters; out of date if `moved`. Copies are in
+                                * data, because steps write them too. */
     bool moved;                /* muonium_step_at has changed addresses */
     mu_schedule *schedule;     /* NULL: the next step makes it */
     muonium_counters counters;
+    double grad_scale;    /* see muonium_set_grad_scale */
     size_t scratch_bytes; /* from the options of the default group, as the log */
     muonium_log *log;
     void *log_context;

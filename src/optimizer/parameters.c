@@ -23,6 +23,7 @@ muonium_status muonium_create(const muonium_options *options, muonium_optimizer 
         return mu_fail(MUONIUM_NO_MEMORY, "no memory for an optimizer");
     }
     made->groups = group;
+    made->grad_scale = 1;
     mu_enter_group(made, group);
     made->scratch_bytes = group->options.scratch_bytes;
     made->log = group->options.log;
@@ -86,6 +87,23 @@ static muonium_status check_tensor(const muonium_tensor *tensor, const char *nam
                        "dtype of %s is %d: parameters are MUONIUM_F32, MUONIUM_BF16 or "
                        "MUONIUM_F16",
                        name, (int)tensor->dtype);
+    }
+    if (tensor->half_grad != 0 && tensor->half_grad != MUONIUM_BF16 &&
+        tensor->half_grad != MUONIUM_F16) {
+        return mu_fail(MUONIUM_INVALID,
+                       "half_grad of %s is %d: use MUONIUM_BF16, MUONIUM_F16, or 0 for none", name,
+                       (int)tensor->half_grad);
+    }
+    if (tensor->half_grad != 0 && tensor->f32_grad) {
+        return mu_fail(MUONIUM_INVALID,
+                       "%s has both f32_grad and half_grad: its gradient has one type", name);
+    }
+    if (tensor->copy && tensor->copy_dtype != MUONIUM_F32 && tensor->copy_dtype != MUONIUM_BF16 &&
+        tensor->copy_dtype != MUONIUM_F16) {
+        return mu_fail(MUONIUM_INVALID,
+                       "copy_dtype of %s is %d: copies are MUONIUM_F32, MUONIUM_BF16 or "
+                       "MUONIUM_F16",
+                       name, (int)tensor->copy_dtype);
     }
     if (tensor->ndim > MUONIUM_MAX_DIMS) {
         return mu_fail(MUONIUM_INVALID, "ndim of %s is %zu: at most %d dimensions", name,
@@ -159,7 +177,16 @@ static muonium_status describe_parameter(muonium_optimizer *optimizer, const muo
     p->tensor = *tensor;
     p->tensor.name = p->name;
     p->tensor.row_splits = NULL;
-    p->grad_dtype = tensor->f32_grad ? MUONIUM_F32 : tensor->dtype;
+    p->grad_dtype = tensor->half_grad  ? tensor->half_grad
+                    : tensor->f32_grad ? MUONIUM_F32
+                                       : tensor->dtype;
+    if (tensor->copy && optimizer->stateless) {
+        return mu_fail(
+            MUONIUM_INVALID,
+            "%s has a copy, and the optimizer is a description: libmuonium_mpi writes no "
+            "copies; set copy to NULL",
+            p->name);
+    }
     p->tensor.strides = keep_strides(tensor, tensor->strides, p->strides);
     p->tensor.grad_strides = keep_strides(tensor, tensor->grad_strides, p->grad_strides);
     if (p->elements == 0) { /* no rows to split */
@@ -294,7 +321,7 @@ static muonium_status add_parameter(muonium_optimizer *optimizer, const muonium_
     if (!p) {
         return mu_fail(MUONIUM_NO_MEMORY, "no memory for another parameter");
     }
-    p->data.owner = p->grad.owner = p;
+    p->data.owner = p->grad.owner = p->copy.owner = p;
     p->group = group ? group : optimizer->groups;
     muonium_status status = name_parameter(optimizer, tensor->name, p);
     if (status == MUONIUM_OK) {

@@ -34,12 +34,9 @@ bool mu_propagates_nonfinite(const mu_parameter *parameter)
     return parameter->group->options.plan.nonfinite == MUONIUM_NONFINITE_PROPAGATE;
 }
 
-float mu_weight_limit(const mu_parameter *parameter)
+static float largest_of(muonium_dtype dtype)
 {
-    if (mu_propagates_nonfinite(parameter)) {
-        return INFINITY;
-    }
-    switch (parameter->tensor.dtype) {
+    switch (dtype) {
     case MUONIUM_BF16:
         return 0x1.fep127f;
     case MUONIUM_F16:
@@ -47,6 +44,16 @@ float mu_weight_limit(const mu_parameter *parameter)
     default:
         return FLT_MAX;
     }
+}
+
+float mu_weight_limit(const mu_parameter *parameter)
+{
+    if (mu_propagates_nonfinite(parameter)) {
+        return INFINITY;
+    }
+    float limit = largest_of(parameter->tensor.dtype);
+    float of_copy = parameter->tensor.copy ? largest_of(parameter->tensor.copy_dtype) : FLT_MAX;
+    return of_copy < limit ? of_copy : limit;
 }
 
 static mu_block as_block(const void *data, muonium_dtype dtype, ptrdiff_t stride, size_t count)
@@ -58,11 +65,15 @@ static mu_block as_block(const void *data, muonium_dtype dtype, ptrdiff_t stride
 const float *mu_load_grad(const mu_schedule *schedule, const mu_parameter *parameter,
                           const mu_piece *piece, float *buffer)
 {
-    if (parameter->grad_dtype == MUONIUM_F32 && piece->grad_stride == 1) {
+    bool scaled = schedule->grad_scale != 1;
+    if (parameter->grad_dtype == MUONIUM_F32 && piece->grad_stride == 1 && !scaled) {
         return (const float *)(const void *)piece->grad;
     }
     mu_block from = as_block(piece->grad, parameter->grad_dtype, piece->grad_stride, piece->count);
     schedule->rows->load(&from, buffer, piece->count);
+    if (scaled) {
+        schedule->rows->scale(buffer, piece->count, schedule->grad_scale);
+    }
     return buffer;
 }
 
@@ -164,6 +175,12 @@ void mu_store_weights(const mu_schedule *schedule, const mu_parameter *parameter
                       const mu_piece *piece, const float *values)
 {
     const muonium_tensor *t = &parameter->tensor;
+    if (t->copy) {
+        size_t bytes = muonium_dtype_size(t->copy_dtype);
+        mu_block copy = as_block((char *)t->copy + piece->state * bytes, t->copy_dtype,
+                                 piece->state_stride, piece->count);
+        schedule->rows->store(values, piece->count, &copy);
+    }
     if (parameter->state[MU_STATE_MASTER]) {
         mu_store_state(piece, parameter->state[MU_STATE_MASTER], values);
     } else if ((const void *)values == (const void *)piece->data) {

@@ -1,6 +1,6 @@
 /*
- * places.c: the addresses of parameters and gradients. No parameter may overlap another or a
- * gradient. The memory of one parameter is checked against interval sets of all others.
+ * places.c: the addresses of parameters, their copies and gradients. No parameter or copy may
+ * overlap another or a gradient. The memory of one parameter is checked against interval sets of all others.
  *
  * muonium_step_at gives all parameters and gradients new addresses, since frameworks allocate
  * gradients anew for every step. It sorts the parameters by address instead, so that only
@@ -49,15 +49,28 @@ static muonium_status grad_extent(const mu_parameter *p, const void *grad, mu_ex
                 : MUONIUM_OK;
 }
 
+/* The memory of the copy of a parameter, which does not move. */
+static muonium_status copy_extent(const mu_parameter *p, mu_extent *extent)
+{
+    ptrdiff_t strides[MUONIUM_MAX_DIMS];
+    *extent = (mu_extent){0, 0};
+    mu_dense_strides(&p->tensor, strides);
+    return p->tensor.copy
+               ? find_extent(p, "copy", p->tensor.copy, p->tensor.copy_dtype, strides, extent)
+               : MUONIUM_OK;
+}
+
 void mu_add_to_sets(muonium_optimizer *optimizer, mu_parameter *p)
 {
     mu_interval_insert(&optimizer->data, &p->data);
+    mu_interval_insert(&optimizer->data, &p->copy);
     mu_interval_insert(&optimizer->grads, &p->grad);
 }
 
 static void remove_from_sets(muonium_optimizer *optimizer, mu_parameter *p)
 {
     mu_interval_remove(&optimizer->data, &p->data);
+    mu_interval_remove(&optimizer->data, &p->copy);
     mu_interval_remove(&optimizer->grads, &p->grad);
 }
 
@@ -84,16 +97,19 @@ static muonium_status fail_overlap(const mu_parameter *p, const mu_parameter *ot
 {
     return mu_fail(MUONIUM_INVALID,
                    "data of %s overlaps data of %s: add a tensor once, and views of one memory as "
-                   "one tensor",
+                   "one tensor, and give copies memory of their own",
                    p->name, other->name);
 }
 
 muonium_status mu_check_memory(muonium_optimizer *optimizer, mu_parameter *p)
 {
-    mu_extent data, grad;
+    mu_extent data, grad, copy;
     muonium_status status = data_extent(p, p->tensor.data, &data);
     if (status == MUONIUM_OK) {
         status = grad_extent(p, p->tensor.grad, &grad);
+    }
+    if (status == MUONIUM_OK) {
+        status = copy_extent(p, &copy);
     }
     if (status != MUONIUM_OK) {
         return status;
@@ -101,12 +117,18 @@ muonium_status mu_check_memory(muonium_optimizer *optimizer, mu_parameter *p)
     if (mu_extents_overlap(data, grad)) {
         return mu_fail(MUONIUM_INVALID, "data and grad of %s overlap", p->name);
     }
+    if (mu_extents_overlap(copy, data) || mu_extents_overlap(copy, grad)) {
+        return mu_fail(MUONIUM_INVALID, "copy of %s overlaps its %s: give it memory of its own",
+                       p->name, mu_extents_overlap(copy, data) ? "data" : "grad");
+    }
     update_sets(optimizer);
     const mu_parameter *other = find_overlap(optimizer->data, data);
+    other = other ? other : find_overlap(optimizer->data, copy);
     if (other) {
         return fail_overlap(p, other);
     }
     other = find_overlap(optimizer->grads, data);
+    other = other ? other : find_overlap(optimizer->grads, copy);
     other = other ? other : find_overlap(optimizer->data, grad);
     if (other) {
         return mu_fail(MUONIUM_INVALID, "memory of %s overlaps data or grad of %s", p->name,
@@ -114,6 +136,7 @@ muonium_status mu_check_memory(muonium_optimizer *optimizer, mu_parameter *p)
     }
     p->data.extent = data;
     p->grad.extent = grad;
+    p->copy.extent = copy;
     return MUONIUM_OK;
 }
 
@@ -196,23 +219,30 @@ static const mu_parameter *find_sorted_overlap(const mu_place *places, size_t co
     return found ? places[from].parameter : NULL;
 }
 
-/* Fill and sort `places`. Fails on an invalid address or if parameters overlap. */
+/* Fill and sort `places`, at most two per parameter; *count gets their number. Fails on an invalid
+ * address or if parameters or copies overlap. */
 static muonium_status place_data(const muonium_optimizer *optimizer, void *const *data,
-                                 mu_place *places)
+                                 mu_place *places, size_t *count)
 {
+    size_t placed = 0;
     for (size_t i = 0; i < optimizer->count; i++) {
         mu_parameter *p = optimizer->parameters[i];
-        places[i] = (mu_place){p->data.extent, p};
+        mu_place *place = &places[placed++];
+        *place = (mu_place){p->data.extent, p, false};
+        if (p->tensor.copy) {
+            places[placed++] = (mu_place){p->copy.extent, p, true};
+        }
         if (!data || data[i] == p->tensor.data) {
             continue;
         }
-        muonium_status status = data_extent(p, data[i], &places[i].extent);
+        muonium_status status = data_extent(p, data[i], &place->extent);
         if (status != MUONIUM_OK) {
             return status;
         }
     }
-    sort_places(places, optimizer->count);
-    for (size_t i = 1; i < optimizer->count; i++) {
+    *count = placed;
+    sort_places(places, placed);
+    for (size_t i = 1; i < placed; i++) {
         if (mu_extents_overlap(places[i - 1].extent, places[i].extent)) {
             return fail_overlap(places[i].parameter, places[i - 1].parameter);
         }
@@ -221,7 +251,7 @@ static muonium_status place_data(const muonium_optimizer *optimizer, void *const
 }
 
 static muonium_status place_grads(const muonium_optimizer *optimizer, void *const *grads,
-                                  const mu_place *places, mu_extent *extents)
+                                  const mu_place *places, size_t placed, mu_extent *extents)
 {
     for (size_t i = 0; i < optimizer->count; i++) {
         const mu_parameter *p = optimizer->parameters[i], *other = NULL;
@@ -229,7 +259,7 @@ static muonium_status place_grads(const muonium_optimizer *optimizer, void *cons
         if (status != MUONIUM_OK) {
             return status;
         }
-        other = grads[i] ? find_sorted_overlap(places, optimizer->count, extents[i]) : NULL;
+        other = grads[i] ? find_sorted_overlap(places, placed, extents[i]) : NULL;
         if (other) {
             return mu_fail(MUONIUM_INVALID, "grad of %s overlaps data of %s", p->name, other->name);
         }
@@ -256,16 +286,20 @@ muonium_status mu_step_prepare_at(muonium_optimizer *optimizer, void *const *dat
     }
     mu_place *places = optimizer->schedule->places;
     mu_extent *extents = optimizer->schedule->grads;
-    status = place_data(optimizer, data, places);
+    size_t placed = 0;
+    status = place_data(optimizer, data, places, &placed);
     if (status == MUONIUM_OK) {
-        status = place_grads(optimizer, grads, places, extents);
+        status = place_grads(optimizer, grads, places, placed, extents);
     }
     if (status != MUONIUM_OK) {
         return status;
     }
     optimizer->moved = true;
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < placed; i++) {
         mu_parameter *p = places[i].parameter;
+        if (places[i].copy) {
+            continue;
+        }
         p->data.extent = places[i].extent;
         p->tensor.data = data ? data[p->number] : p->tensor.data;
         p->grad.extent = extents[p->number];

@@ -33,13 +33,19 @@ static void scale_row(const mu_rows *rows, mu_parameter *p, size_t row, double f
         ptrdiff_t at = (ptrdiff_t)row * t->strides[0] + (ptrdiff_t)j * t->strides[1];
         mu_block piece = {
             (char *)t->data + at * bytes, t->dtype, t->strides[1], t->strides[1], 1, cols};
-        float *copy = p->state[MU_STATE_MASTER];
-        float *master = p->has_master ? copy + row * t->shape[1] + j : NULL;
+        size_t at_state = row * t->shape[1] + j;
+        float *masters = p->state[MU_STATE_MASTER];
+        float *master = p->has_master ? masters + at_state : NULL;
         if (!master) {
             rows->load(&piece, buffer, cols);
         }
         rows->scale(master ? master : buffer, cols, factor);
         rows->store(master ? master : buffer, cols, &piece);
+        if (t->copy) {
+            char *to = (char *)t->copy + at_state * muonium_dtype_size(t->copy_dtype);
+            mu_block copy = {to, t->copy_dtype, 1, 1, 1, cols};
+            rows->store(master ? master : buffer, cols, &copy);
+        }
     }
 }
 

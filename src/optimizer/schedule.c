@@ -277,7 +277,7 @@ static muonium_status fill_schedule(const muonium_optimizer *optimizer, mu_sched
     schedule->unsound = mu_alloc(chunks * sizeof *schedule->unsound);
     schedule->moderate = mu_alloc(chunks * sizeof *schedule->moderate);
     schedule->active = mu_alloc(optimizer->count * sizeof *schedule->active);
-    schedule->places = mu_alloc(optimizer->count * sizeof *schedule->places);
+    schedule->places = mu_alloc(optimizer->count * 2 * sizeof *schedule->places);
     schedule->grads = mu_alloc(optimizer->count * sizeof *schedule->grads);
     mu_index known = {0};
     if (!schedule->members || !schedule->classes || !schedule->chunks || !schedule->unsound ||

@@ -36,10 +36,11 @@ typedef struct mu_chunk {
     size_t first, count;
 } mu_chunk;
 
-/* The memory of a parameter. */
+/* The memory of a parameter or of its copy. */
 typedef struct mu_place {
     mu_extent extent;
     mu_parameter *parameter;
+    bool copy;
 } mu_place;
 
 struct mu_schedule {
@@ -51,11 +52,12 @@ struct mu_schedule {
     mu_member *members; /* of all classes */
     mu_chunk *chunks;   /* of all parameters, in order */
     size_t chunk_count;
-    bool *unsound;    /* per chunk: the gradient or the new momentum is not finite */
-    bool *moderate;   /* per chunk: see mu_parameter */
-    bool *active;     /* per parameter: it takes part in this step */
-    mu_place *places; /* scratch of places.c, one per parameter */
-    mu_extent *grads; /* the same */
+    bool *unsound;     /* per chunk: the gradient or the new momentum is not finite */
+    bool *moderate;    /* per chunk: see mu_parameter */
+    bool *active;      /* per parameter: it takes part in this step */
+    double grad_scale; /* of this step */
+    mu_place *places;  /* scratch of places.c, two per parameter */
+    mu_extent *grads;  /* the same, one per parameter */
     /* Scratch memory, laid out for the class that mu_schedule_use was given: */
     void *scratch;
     float *directions;  /* matrices, dense, each aligned to MU_ALIGNMENT */
@@ -128,11 +130,12 @@ mu_piece mu_piece_at(const mu_parameter *parameter, mu_offset base, const mu_wal
 /* Whether the parameter's policy is MUONIUM_NONFINITE_PROPAGATE. */
 bool mu_propagates_nonfinite(const mu_parameter *parameter);
 
-/* The largest weight that a step may write: the largest of the parameter's type, or infinity if
- * the policy is MUONIUM_NONFINITE_PROPAGATE. */
+/* The largest weight that a step may write: the largest that the parameter's type and that of its
+ * copy have, or infinity if the policy is MUONIUM_NONFINITE_PROPAGATE. */
 float mu_weight_limit(const mu_parameter *parameter);
 
-/* The gradient of a piece as consecutive f32: in place, or copied to `buffer`. */
+/* The gradient of a piece, times the gradient scale, as consecutive f32: in place, or copied to
+ * `buffer`. */
 const float *mu_load_grad(const mu_schedule *schedule, const mu_parameter *parameter,
                           const mu_piece *piece, float *buffer);
 
@@ -147,7 +150,7 @@ void mu_store_momentum(const mu_schedule *schedule, const mu_parameter *paramete
                        const mu_piece *piece, const float *values);
 
 /* The piece of the parameter itself, or of its master copy, as consecutive f32; and back,
- * rounded as the group's options say. Stochastic rounding numbers the elements by
+ * rounded as the group's options say, and to the caller's copy. Stochastic rounding numbers the elements by
  * parameter->random_key, parameter->random_first and their index in the state. */
 float *mu_load_weights(const mu_schedule *schedule, const mu_parameter *parameter,
                        const mu_piece *piece, float *buffer);

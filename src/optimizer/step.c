@@ -74,7 +74,7 @@ static void check_chunk(void *context, size_t index, unsigned worker)
         mu_piece piece = mu_piece_at(p, start, &p->all, chunk->first + done, left);
         const void *g = piece.grad;
         muonium_dtype dtype = p->grad_dtype;
-        if (piece.grad_stride != 1) {
+        if (piece.grad_stride != 1 || schedule->grad_scale > 1) { /* a smaller one keeps it below */
             piece.count = piece.count < MU_PIECE ? piece.count : MU_PIECE;
             g = mu_load_grad(schedule, p, &piece, buffer);
             dtype = MUONIUM_F32;
@@ -181,6 +181,7 @@ muonium_status mu_step_prepare(muonium_optimizer *optimizer)
     for (size_t i = 0; i < optimizer->count; i++) {
         schedule->active[i] = optimizer->parameters[i]->tensor.grad != NULL;
     }
+    schedule->grad_scale = optimizer->grad_scale;
     return check_gradients(optimizer);
 }
 
