@@ -1,6 +1,6 @@
 /*
- * gradients.c: the norm of all gradients, scaling, clipping and zeroing. Sums are formed piece by piece
- * in order, so that they do not depend on the number of threads.
+ * gradients.c: the norm of all gradients, scaling, clipping and zeroing. Sums are formed piece by
+ * piece in order, so that they do not depend on the number of threads.
  */
 #include <math.h>
 

@@ -1,6 +1,7 @@
 /*
  * places.c: the addresses of parameters, their copies and gradients. No parameter or copy may
- * overlap another or a gradient. The memory of one parameter is checked against interval sets of all others.
+ * overlap another or a gradient. The memory of one parameter is checked against interval sets of
+ * all others.
  *
  * muonium_step_at gives all parameters and gradients new addresses, since frameworks allocate
  * gradients anew for every step. It sorts the parameters by address instead, so that only

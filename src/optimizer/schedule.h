@@ -150,8 +150,8 @@ void mu_store_momentum(const mu_schedule *schedule, const mu_parameter *paramete
                        const mu_piece *piece, const float *values);
 
 /* The piece of the parameter itself, or of its master copy, as consecutive f32; and back,
- * rounded as the group's options say, and to the caller's copy. Stochastic rounding numbers the elements by
- * parameter->random_key, parameter->random_first and their index in the state. */
+ * rounded as the group's options say, and to the caller's copy. Stochastic rounding numbers the
+ * elements by parameter->random_key, parameter->random_first and their index in the state. */
 float *mu_load_weights(const mu_schedule *schedule, const mu_parameter *parameter,
                        const mu_piece *piece, float *buffer);
 void mu_store_weights(const mu_schedule *schedule, const mu_parameter *parameter,
