@@ -57,7 +57,8 @@ typedef struct muonium_mpi muonium_mpi;
 
 /* The options of a distributed optimizer. */
 typedef struct muonium_mpi_options {
-    size_t struct_size;  /* set by muonium_mpi_options_init */
+    size_t struct_size;            /* set by muonium_mpi_options_init */
+    muonium_mpi_plan_options plan; /* the plan. It begins with its own size, so that it can grow. */
     bool sum;            /* sum the gradients over the ranks; default false: average them */
     bool half_gradients; /* send f32 gradients rounded to bf16; default false. Sums are f32. */
     bool half_updates;   /* send the changes of f32 parameters, rounded to bf16. All ranks apply the
@@ -69,14 +70,19 @@ typedef struct muonium_mpi_options {
                             2^23. A value above the size of all gradients together acts as that
                             size. */
     size_t chunk_bytes;  /* the most bytes that one MPI call gets, below 2^31; default 2^30 */
-    muonium_mpi_plan_options plan; /* the options of the plan */
 } muonium_mpi_options;
 
-/* Fill the options with the defaults above. Local. `size` is the size of the caller's struct. */
-MUONIUM_API void muonium_mpi_options_init_sized(muonium_mpi_options *options, size_t size);
-static inline void muonium_mpi_options_init(muonium_mpi_options *options)
+/* Fill the options with the defaults above. Local. The call fails if the library cannot know a
+ * struct of that size, or if libmuonium is of another version.
+ *
+ * `size` and `plan_size` are the sizes of muonium_mpi_options and of the muonium_mpi_plan_options
+ * in it, in the caller's version. The library finds the fields after the plan by the caller's
+ * plan_size, so that both structs can grow at their end. */
+MUONIUM_API muonium_status muonium_mpi_options_init_sized(muonium_mpi_options *options, size_t size,
+                                                          size_t plan_size);
+static inline muonium_status muonium_mpi_options_init(muonium_mpi_options *options)
 {
-    muonium_mpi_options_init_sized(options, sizeof *options);
+    return muonium_mpi_options_init_sized(options, sizeof *options, sizeof options->plan);
 }
 
 /* Make a distributed optimizer from a description. Collective. The call makes a plan and compares

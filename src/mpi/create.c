@@ -9,11 +9,18 @@
 
 static const char what[] = "creating a distributed optimizer";
 
-void muonium_mpi_options_init_sized(muonium_mpi_options *options, size_t size)
+/* ---- options ---- */
+
+static const mu_nested versions = {"muonium_mpi_options", ".plan", sizeof(muonium_mpi_options),
+                                   sizeof(muonium_mpi_plan_options)};
+
+_Static_assert(offsetof(muonium_mpi_options, plan) == sizeof(size_t) &&
+                   offsetof(muonium_mpi_options, sum) ==
+                       sizeof(size_t) + sizeof(muonium_mpi_plan_options),
+               "struct_size, plan and the rest lie without gaps: see versioned.c");
+
+static muonium_mpi_options default_options(void)
 {
-    if (mu_check_version() != MUONIUM_OK) {
-        return; /* muonium_mpi_create says why */
-    }
     muonium_mpi_options defaults = {
         .struct_size = sizeof defaults,
         .deadline = 300,
@@ -21,15 +28,32 @@ void muonium_mpi_options_init_sized(muonium_mpi_options *options, size_t size)
         .chunk_bytes = 1 << 30,
     };
     muonium_mpi_plan_options_init(&defaults.plan);
-    mu_versioned_init(options, size, &defaults, sizeof defaults);
+    return defaults;
+}
+
+muonium_status muonium_mpi_options_init_sized(muonium_mpi_options *options, size_t size,
+                                              size_t plan_size)
+{
+    muonium_status status = mu_check_version();
+    if (status == MUONIUM_OK && !options) {
+        status = mu_fail(MUONIUM_INVALID,
+                         "options is NULL: pass the address of a muonium_mpi_options to fill");
+    }
+    if (status == MUONIUM_OK) {
+        status = mu_nested_check(&versions, size, plan_size);
+    }
+    if (status == MUONIUM_OK) {
+        const muonium_mpi_options defaults = default_options();
+        mu_nested_write(&versions, options, size, plan_size, &defaults);
+    }
+    return status;
 }
 
 static muonium_status read_mpi_options(const muonium_mpi_options *given,
                                        muonium_mpi_options *options)
 {
-    muonium_mpi_options_init(options);
-    muonium_status status =
-        mu_versioned_read("muonium_mpi_options", given, options, sizeof *options);
+    *options = default_options();
+    muonium_status status = mu_nested_read(&versions, given, options);
     if (status != MUONIUM_OK) {
         return status;
     }
@@ -55,7 +79,7 @@ static muonium_status check_arguments(const muonium_optimizer *description,
 {
     muonium_status status = read_mpi_options(given, options);
     if (status != MUONIUM_OK) {
-        muonium_mpi_options_init(options); /* with a deadline, to tell the other ranks */
+        *options = default_options(); /* with a deadline, to tell the other ranks */
         return status;
     }
     if (!description) {

@@ -479,6 +479,47 @@ static void fail_allocations(muonium_optimizer *o, const muonium_mpi_options *op
     }
 }
 
+/* Options of a program that was compiled with an older header: fields at the end of both structs
+ * are missing, and the fields after the plan lie elsewhere. */
+static void older_program(muonium_optimizer *o)
+{
+    struct older_options {
+        size_t struct_size;
+        struct {
+            size_t struct_size;
+            double flops;
+        } plan;
+        bool sum, half_gradients, half_updates;
+        double max_norm, deadline;
+    } older, before;
+    muonium_mpi_options *given = (muonium_mpi_options *)(void *)&older;
+    muonium_mpi *dist = NULL;
+    CHECK_OK(muonium_mpi_options_init_sized(given, sizeof older, sizeof older.plan));
+    CHECK(older.struct_size == sizeof older && older.plan.struct_size == sizeof older.plan &&
+              older.plan.flops == 2e11 && !older.sum && older.max_norm == 0 &&
+              older.deadline == 300,
+          "defaults of an older program");
+    older.plan.flops = 1e12;
+    older.deadline = 20;
+    CHECK_OK(muonium_mpi_create(MPI_COMM_WORLD, o, given, &dist));
+    muonium_mpi_destroy(dist);
+    older.deadline = -2;
+    check_refused(muonium_mpi_create(MPI_COMM_WORLD, o, given, &dist), MUONIUM_INVALID,
+                  "deadline is -2");
+    older.deadline = 20;
+    older.plan.flops = -3;
+    check_refused(muonium_mpi_create(MPI_COMM_WORLD, o, given, &dist), MUONIUM_INVALID,
+                  "flops is -3");
+    before = older;
+    check_refused(muonium_mpi_options_init_sized(given, 3, sizeof older.plan), MUONIUM_INVALID,
+                  "struct_size of muonium_mpi_options is 3");
+    check_refused(muonium_mpi_options_init_sized(given, sizeof older, 4096), MUONIUM_INVALID,
+                  "struct_size of muonium_mpi_options.plan is 4096");
+    check_refused(muonium_mpi_options_init_sized(NULL, sizeof older, sizeof older.plan),
+                  MUONIUM_INVALID, "options is NULL");
+    CHECK(memcmp(&before, &older, sizeof older) == 0, "a refused call wrote");
+}
+
 static void case_creation(void)
 {
     static float memory[2][64 * 32];
@@ -502,6 +543,11 @@ static void case_creation(void)
     check_refused(muonium_mpi_create(MPI_COMM_WORLD, o, &options, &dist), MUONIUM_INVALID,
                   "struct_size");
     options.struct_size = sizeof options;
+    options.plan.struct_size = last ? 3 : sizeof options.plan;
+    check_refused(muonium_mpi_create(MPI_COMM_WORLD, o, &options, &dist), MUONIUM_INVALID,
+                  "struct_size of muonium_mpi_options.plan");
+    options.plan.struct_size = sizeof options.plan;
+    older_program(o);
     check_refused(
         muonium_mpi_columns_create(MPI_COMM_WORLD, 4, 8, NULL, 20, last ? NULL : &columns),
         MUONIUM_INVALID, "columns is NULL");
