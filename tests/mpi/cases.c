@@ -11,29 +11,8 @@
 
 static int rank, ranks, failures;
 
+#include "checks.h"
 #include "interposed.h"
-
-/* ---- checks ---- */
-
-#define CHECK(condition, ...)                                                                      \
-    do {                                                                                           \
-        if (!(condition)) {                                                                        \
-            fprintf(stderr, "rank %d of %d, %s:%d: %s: ", rank, ranks, __FILE__, __LINE__,         \
-                    #condition);                                                                   \
-            fprintf(stderr, __VA_ARGS__);                                                          \
-            fputc('\n', stderr);                                                                   \
-            failures++;                                                                            \
-        }                                                                                          \
-    } while (0)
-
-#define CHECK_OK(call) CHECK((call) == MUONIUM_OK, "%s", muonium_last_error())
-
-static void check_refused(muonium_status status, muonium_status expected, const char *part)
-{
-    CHECK(status == expected, "%s, \"%s\"", muonium_status_name(status), muonium_last_error());
-    CHECK(status == MUONIUM_OK || strstr(muonium_last_error(), part), "\"%s\" lacks \"%s\"",
-          muonium_last_error(), part);
-}
 
 static muonium_mpi *create_on(MPI_Comm comm, model *m, const muonium_mpi_options *options)
 {
@@ -749,51 +728,51 @@ static void case_misuse(void)
     model_free(&m);
 }
 
+/* ---- the cases by name ---- */
+
+static const struct {
+    const char *name;
+    void (*run)(void);
+} cases[] = {
+    {"equal", case_equal},       {"in_out", case_in_out},     {"split", case_split},
+    {"columns", case_columns},   {"bytes", case_bytes},       {"nonfinite", case_nonfinite},
+    {"overflow", case_overflow}, {"mismatch", case_mismatch}, {"misuse", case_misuse},
+    {"rates", case_rates},       {"held", case_held},         {"creation", case_creation},
+    {"bucket", case_bucket},
+};
+
+/* Those with a file: the suffix of their name, and the model. */
+static const struct {
+    const char *suffix;
+    model_kind kind;
+} saved[] = {{"-wide", MODEL_WIDE}, {"-tall", MODEL_TALL}, {"", MODEL_NORMUON}};
+
 static void run(const char *name, const char *path)
 {
-    if (strcmp(name, "equal") == 0) {
-        case_equal();
-    } else if (strcmp(name, "in_out") == 0) {
-        case_in_out();
-    } else if (strcmp(name, "split") == 0) {
-        case_split();
-    } else if (strcmp(name, "columns") == 0) {
-        case_columns();
-    } else if (strcmp(name, "bytes") == 0) {
-        case_bytes();
-    } else if (strcmp(name, "nonfinite") == 0) {
-        case_nonfinite();
-    } else if (strcmp(name, "overflow") == 0) {
-        case_overflow();
-    } else if (strcmp(name, "mismatch") == 0) {
-        case_mismatch();
-    } else if (strcmp(name, "misuse") == 0) {
-        case_misuse();
-    } else if (strcmp(name, "rates") == 0) {
-        case_rates();
-    } else if (strcmp(name, "held") == 0) {
-        case_held();
-    } else if (strcmp(name, "creation") == 0) {
-        case_creation();
-    } else if (strcmp(name, "bucket") == 0) {
-        case_bucket();
-    } else if (strcmp(name, "save") == 0) {
-        case_save(path, MODEL_NORMUON);
-    } else if (strcmp(name, "unsound") == 0) {
-        case_unsound(path);
-    } else if (strcmp(name, "save-wide") == 0) {
-        case_save(path, MODEL_WIDE);
-    } else if (strcmp(name, "save-tall") == 0) {
-        case_save(path, MODEL_TALL);
-    } else if (strncmp(name, "resume-wide", 11) == 0) {
-        case_resume(path, atoi(name + 11), MODEL_WIDE);
-    } else if (strncmp(name, "resume-tall", 11) == 0) {
-        case_resume(path, atoi(name + 11), MODEL_TALL);
-    } else if (strncmp(name, "resume", 6) == 0) {
-        case_resume(path, atoi(name + 6), MODEL_NORMUON);
-    } else {
-        CHECK(false, "no case is named %s", name);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        if (strcmp(name, cases[i].name) == 0) {
+            cases[i].run();
+            return;
+        }
     }
+    if (strcmp(name, "unsound") == 0) {
+        case_unsound(path);
+        return;
+    }
+    bool saves = strncmp(name, "save", 4) == 0;
+    const char *rest = name + (saves ? 4 : 6);
+    for (size_t i = 0; (saves || strncmp(name, "resume", 6) == 0) && i < 3; i++) {
+        size_t length = strlen(saved[i].suffix);
+        if (strncmp(rest, saved[i].suffix, length) == 0) {
+            if (saves) {
+                case_save(path, saved[i].kind);
+            } else {
+                case_resume(path, atoi(rest + length), saved[i].kind);
+            }
+            return;
+        }
+    }
+    CHECK(false, "no case is named %s", name);
 }
 
 /* cases PATH CASE...: PATH is where checkpoints go. */
