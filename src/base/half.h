@@ -10,6 +10,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "muonium.h"
+
 static inline uint32_t mu_bits_of_f32(float value)
 {
     uint32_t bits;
@@ -73,6 +75,17 @@ static inline uint16_t mu_f16_from_f32(float value)
      * with the last bit of the sum, so that the addition itself rounds. */
     float sum = mu_f32_of_bits(magnitude) + 0.5f;
     return (uint16_t)(sign | (mu_bits_of_f32(sum) - 0x3f000000u));
+}
+
+/* The same for either half type: MUONIUM_BF16 or MUONIUM_F16. */
+static inline float mu_f32_from_half(muonium_dtype type, uint16_t half)
+{
+    return type == MUONIUM_BF16 ? mu_f32_from_bf16(half) : mu_f32_from_f16(half);
+}
+
+static inline uint16_t mu_half_from_f32(muonium_dtype type, float value)
+{
+    return type == MUONIUM_BF16 ? mu_bf16_from_f32(value) : mu_f16_from_f32(value);
 }
 
 #endif

@@ -48,83 +48,68 @@ static bool interrupted(intmax_t result, int *times)
     return result < 0 && errno == EINTR && ++*times < INTERRUPTIONS;
 }
 
+/* result = call, again while a signal interrupts it. */
+#define REPEAT(result, call)                                                                       \
+    do {                                                                                           \
+        int times = 0;                                                                             \
+        do {                                                                                       \
+            (result) = (call);                                                                     \
+        } while (interrupted(result, &times));                                                     \
+    } while (0)
+
 static int open_file(int directory, const char *path, int flags, mode_t mode)
 {
     int file;
-    int times = 0;
-    do {
-        file = mu_file_system.openat(directory, path, flags | O_CLOEXEC | O_NOCTTY, mode);
-    } while (interrupted(file, &times));
+    REPEAT(file, mu_file_system.openat(directory, path, flags | O_CLOEXEC | O_NOCTTY, mode));
     return file;
 }
 
 static int sync_file(int file)
 {
     int result;
-    int times = 0;
-    do {
-        result = mu_file_system.fsync(file);
-    } while (interrupted(result, &times));
+    REPEAT(result, mu_file_system.fsync(file));
     return result;
 }
 
 static int change_mode(int file, mode_t mode)
 {
     int result;
-    int times = 0;
-    do {
-        result = mu_file_system.fchmod(file, mode);
-    } while (interrupted(result, &times));
+    REPEAT(result, mu_file_system.fchmod(file, mode));
     return result;
 }
 
 static int examine_file(int file, struct stat *status)
 {
     int result;
-    int times = 0;
-    do {
-        result = mu_file_system.fstat(file, status);
-    } while (interrupted(result, &times));
+    REPEAT(result, mu_file_system.fstat(file, status));
     return result;
 }
 
 static int examine_entry(int directory, const char *name, struct stat *status)
 {
     int result;
-    int times = 0;
-    do {
-        result = mu_file_system.fstatat(directory, name, status, AT_SYMLINK_NOFOLLOW);
-    } while (interrupted(result, &times));
+    REPEAT(result, mu_file_system.fstatat(directory, name, status, AT_SYMLINK_NOFOLLOW));
     return result;
 }
 
 static ssize_t read_link(const char *path, char *target, size_t bytes)
 {
     ssize_t result;
-    int times = 0;
-    do {
-        result = mu_file_system.readlink(path, target, bytes);
-    } while (interrupted(result, &times));
+    REPEAT(result, mu_file_system.readlink(path, target, bytes));
     return result;
 }
 
 static int rename_entry(int directory, const char *from, const char *to)
 {
     int result;
-    int times = 0;
-    do {
-        result = mu_file_system.renameat(directory, from, directory, to);
-    } while (interrupted(result, &times));
+    REPEAT(result, mu_file_system.renameat(directory, from, directory, to));
     return result;
 }
 
 static int remove_entry(int directory, const char *name)
 {
     int result;
-    int times = 0;
-    do {
-        result = mu_file_system.unlinkat(directory, name, 0);
-    } while (interrupted(result, &times));
+    REPEAT(result, mu_file_system.unlinkat(directory, name, 0));
     return result;
 }
 

@@ -76,7 +76,7 @@ static double element_at(const void *from, muonium_dtype dtype, size_t index)
         return (double)single;
     }
     memcpy(&half, at, sizeof half);
-    return (double)(dtype == MUONIUM_BF16 ? mu_f32_from_bf16(half) : mu_f32_from_f16(half));
+    return (double)mu_f32_from_half(dtype, half);
 }
 
 void mu_incoming_convert(mu_incoming_array *array, size_t first, const void *from, size_t count)

@@ -163,16 +163,14 @@ static void put(tensor *t, bool grad, size_t i, float value)
     if (t->is.dtype == MUONIUM_F32) {
         (grad ? t->grad.f32 : t->data.f32)[i] = value;
     } else {
-        (grad ? t->grad.half : t->data.half)[i] =
-            t->is.dtype == MUONIUM_BF16 ? mu_bf16_from_f32(value) : mu_f16_from_f32(value);
+        (grad ? t->grad.half : t->data.half)[i] = mu_half_from_f32(t->is.dtype, value);
     }
 }
 
 static float weight(const tensor *t, size_t i)
 {
-    return t->is.dtype == MUONIUM_F32    ? t->data.f32[i]
-           : t->is.dtype == MUONIUM_BF16 ? mu_f32_from_bf16(t->data.half[i])
-                                         : mu_f32_from_f16(t->data.half[i]);
+    return t->is.dtype == MUONIUM_F32 ? t->data.f32[i]
+                                      : mu_f32_from_half(t->is.dtype, t->data.half[i]);
 }
 
 static void begin(test_rng *rng, life *l)

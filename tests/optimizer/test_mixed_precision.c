@@ -13,16 +13,6 @@
 
 enum { ROWS = 37, COLS = 1061, COUNT = ROWS * COLS, STEPS = 3 };
 
-static uint16_t to_half(muonium_dtype half, float x)
-{
-    return half == MUONIUM_BF16 ? mu_bf16_from_f32(x) : mu_f16_from_f32(x);
-}
-
-static float from_half(muonium_dtype half, uint16_t x)
-{
-    return half == MUONIUM_BF16 ? mu_f32_from_bf16(x) : mu_f32_from_f16(x);
-}
-
 /* A parameter of ROWS by COLS that gets Muon, or of COUNT elements that gets AdamW. */
 static muonium_tensor tensor_of(bool muon, float *w)
 {
@@ -69,9 +59,9 @@ static void check(bool muon, bool in_columns, muonium_dtype half, muonium_dtype 
     for (int step = 0; step < STEPS; step++) {
         double squares = 0, norm;
         for (size_t i = 0; i < COUNT; i++) {
-            g[i] = to_half(half, (float)test_normal(&rng));
-            scaled[i] = from_half(half, g[i]) * (float)scale;
-            squares += (double)from_half(half, g[i]) * (double)from_half(half, g[i]);
+            g[i] = mu_half_from_f32(half, (float)test_normal(&rng));
+            scaled[i] = mu_f32_from_half(half, g[i]) * (float)scale;
+            squares += (double)mu_f32_from_half(half, g[i]) * (double)mu_f32_from_half(half, g[i]);
         }
         assert_ok(muonium_grad_norm(one, false, &norm));
         /* Sums of COUNT squares in two orders, in double. */
@@ -81,7 +71,7 @@ static void check(bool muon, bool in_columns, muonium_dtype half, muonium_dtype 
         assert_memory_equal(mixed, plain, sizeof plain);
         for (size_t i = 0; i < COUNT; i++) {
             size_t at = t.strides ? i / COLS + i % COLS * ROWS : i;
-            assert_int_equal(copy[i], to_half(copy_half, mixed[at]));
+            assert_int_equal(copy[i], mu_half_from_f32(copy_half, mixed[at]));
         }
     }
     assert_int_equal(copy[COUNT], 0x1234);

@@ -66,7 +66,7 @@ static void check_against_sgd(const muonium_options *options, const sgd *s)
         master[p] = calloc(model_elements(p), sizeof(float));
         assert_true(momentum[p] && master[p]);
         for (size_t i = 0; i < model_elements(p); i++) {
-            master[p][i] = model_get(m.data[p], model_specs[p].dtype, i);
+            master[p][i] = get_element(m.data[p], model_specs[p].dtype, i);
         }
     }
     size_t matrices = 0;
@@ -80,10 +80,10 @@ static void check_against_sgd(const muonium_options *options, const sgd *s)
             }
             matrices += optimizer->parameters[p]->matrices.count;
             for (size_t i = 0; i < model_elements(p); i++) {
-                float w = options->master ? master[p][i] : model_get(expected.data[p], dtype, i);
-                float g = model_get(m.grads[p], dtype, i);
+                float w = options->master ? master[p][i] : get_element(expected.data[p], dtype, i);
+                float g = get_element(m.grads[p], dtype, i);
                 master[p][i] = sgd_step(s, w, g, &momentum[p][i]);
-                model_put(expected.data[p], dtype, i, master[p][i]);
+                put_element(expected.data[p], dtype, i, master[p][i]);
             }
             assert_memory_equal(m.data[p], expected.data[p], model_bytes(p));
         }

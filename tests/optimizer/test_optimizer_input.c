@@ -383,7 +383,7 @@ static void bad_places_are_refused(void **state)
 static void put_bad(void *grads, muonium_dtype dtype, size_t i, int kind)
 {
     static const float values[] = {NAN, INFINITY, -INFINITY};
-    model_put(grads, dtype, i, values[kind]);
+    put_element(grads, dtype, i, values[kind]);
 }
 
 /* The index as the message has it. */

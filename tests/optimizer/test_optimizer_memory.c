@@ -232,7 +232,7 @@ static void later_steps_allocate_nothing(void **state)
         assert_ok(muonium_zero_grads(optimizer));
     }
     /* Neither does one that is refused. */
-    model_put(m.grads[0], model_specs[0].dtype, 0, (float)(1.0 / 0.0));
+    put_element(m.grads[0], model_specs[0].dtype, 0, (float)(1.0 / 0.0));
     assert_status_message(muonium_step(optimizer), MUONIUM_NON_FINITE, "wide");
     assert_int_equal(made, 0);
     muonium_destroy(optimizer);
@@ -279,8 +279,8 @@ static void nothing_outside_is_touched(void **state)
             tensor.data = memory[2 * p];
             tensor.grad = memory[2 * p + 1];
             for (size_t i = 0; i < elements; i++) {
-                model_put(tensor.data, tensor.dtype, i, (float)test_normal(&rng));
-                model_put(tensor.grad, grad_dtype, i, (float)test_normal(&rng));
+                put_element(tensor.data, tensor.dtype, i, (float)test_normal(&rng));
+                put_element(tensor.grad, grad_dtype, i, (float)test_normal(&rng));
             }
             assert_ok(muonium_add(optimizer, &tensor, NULL));
         }

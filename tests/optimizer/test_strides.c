@@ -115,7 +115,7 @@ static pair make(const muonium_options *options, muonium_dtype dtype, muonium_ro
                  .grad = test_guarded_alloc(grad_elements * bytes, 0)};
     test_rng rng = test_rng_start("data");
     for (size_t i = 0; i < ELEMENTS; i++) {
-        model_put(made.data, dtype, i, (float)test_uniform(&rng, -1, 1));
+        put_element(made.data, dtype, i, (float)test_uniform(&rng, -1, 1));
     }
     muonium_tensor tensor = {.name = "w",
                              .dtype = dtype,
@@ -149,11 +149,11 @@ static void compare_broadcast(const struct broadcast *b, muonium_dtype dtype, mu
     test_rng rng = test_rng_start("gradients");
     for (int step = 0; step < 3; step++) {
         for (size_t i = 0; i < b->elements; i++) {
-            model_put(shared.grad, dtype, i, (float)test_uniform(&rng, -1, 1));
+            put_element(shared.grad, dtype, i, (float)test_uniform(&rng, -1, 1));
         }
         for (size_t i = 0; i < ELEMENTS; i++) {
             size_t from = i / COLS * (size_t)b->strides[0] + i % COLS * (size_t)b->strides[1];
-            model_put(dense.grad, dtype, i, model_get(shared.grad, dtype, from));
+            put_element(dense.grad, dtype, i, get_element(shared.grad, dtype, from));
         }
         double norms[2];
         assert_ok(muonium_grad_norm(shared.optimizer, false, &norms[0]));
@@ -174,7 +174,7 @@ static void compare_broadcast(const struct broadcast *b, muonium_dtype dtype, mu
     assert_memory_equal(kept, shared.grad, b->elements * bytes);
     free(kept);
     snapshot_assert_same(&before, dense.optimizer);
-    model_put(shared.grad, dtype, b->elements - 1, NAN);
+    put_element(shared.grad, dtype, b->elements - 1, NAN);
     char place[64];
     snprintf(place, sizeof place, "grad of w is nan at (%d, %d)", b->strides[0] ? ROWS - 1 : 0,
              b->strides[1] ? COLS - 1 : 0);

@@ -7,7 +7,7 @@
 
 #include "test.h"
 
-#include "base/half.h"
+#include "elements.h"
 
 /* ---- the model ---- */
 
@@ -43,21 +43,7 @@ typedef struct model {
 
 static inline size_t model_elements(size_t parameter)
 {
-    size_t count = 1;
-    for (size_t d = 0; d < model_parameters[parameter].ndim; d++) {
-        count *= model_parameters[parameter].shape[d];
-    }
-    return count;
-}
-
-static inline void model_put(void *to, muonium_dtype dtype, size_t index, float value)
-{
-    if (dtype == MUONIUM_F32) {
-        ((float *)to)[index] = value;
-    } else {
-        ((uint16_t *)to)[index] =
-            dtype == MUONIUM_BF16 ? mu_bf16_from_f32(value) : mu_f16_from_f32(value);
-    }
+    return elements_of(model_parameters[parameter].shape, model_parameters[parameter].ndim);
 }
 
 static inline muonium_tensor model_tensor(model *m, size_t i)
@@ -79,8 +65,8 @@ static inline void model_fill(model *m)
     for (size_t i = 0; i < MODEL_PARAMETERS; i++) {
         for (size_t k = 0; k < model_elements(i); k++) {
             state = state * 6364136223846793005u + 1442695040888963407u;
-            model_put(m->data[i], model_parameters[i].dtype, k,
-                      (float)((double)(state >> 33) / 0x1p31 - 0.5));
+            put_element(m->data[i], model_parameters[i].dtype, k,
+                        (float)((double)(state >> 33) / 0x1p31 - 0.5));
         }
     }
 }
@@ -112,8 +98,8 @@ static inline void model_set_grads(model *m, unsigned step)
     for (size_t i = 0; i < MODEL_PARAMETERS; i++) {
         for (size_t k = 0; k < model_elements(i); k++) {
             state = state * 6364136223846793005u + 1442695040888963407u;
-            model_put(m->grad[i], model_parameters[i].dtype, k,
-                      (float)((double)(state >> 33) / 0x1p31 - 0.5));
+            put_element(m->grad[i], model_parameters[i].dtype, k,
+                        (float)((double)(state >> 33) / 0x1p31 - 0.5));
         }
     }
 }

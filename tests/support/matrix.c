@@ -7,11 +7,6 @@
 
 #include "base/half.h"
 
-static double half_value(uint16_t bits, muonium_dtype half)
-{
-    return (double)(half == MUONIUM_BF16 ? mu_f32_from_bf16(bits) : mu_f32_from_f16(bits));
-}
-
 double test_element(const void *data, muonium_dtype dtype, ptrdiff_t index)
 {
     switch (dtype) {
@@ -20,7 +15,7 @@ double test_element(const void *data, muonium_dtype dtype, ptrdiff_t index)
     case MUONIUM_F64:
         return ((const double *)data)[index];
     default:
-        return half_value(((const uint16_t *)data)[index], dtype);
+        return (double)mu_f32_from_half(dtype, ((const uint16_t *)data)[index]);
     }
 }
 
@@ -32,7 +27,7 @@ static double half_magnitude(uint16_t bits, muonium_dtype half)
     if (bits == infinity) {
         return half == MUONIUM_BF16 ? 0x1p128 : 0x1p16;
     }
-    return half_value(bits, half);
+    return (double)mu_f32_from_half(half, bits);
 }
 
 uint16_t test_half_nearest(double value, muonium_dtype half)

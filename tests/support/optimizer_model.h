@@ -7,7 +7,7 @@
 
 #include "test.h"
 
-#include "base/half.h"
+#include "elements.h"
 #include "optimizer/optimizer.h"
 
 /* ---- parameters ---- */
@@ -63,35 +63,12 @@ typedef struct model {
 
 static inline size_t model_elements(size_t index)
 {
-    size_t elements = 1;
-    for (size_t d = 0; d < model_specs[index].ndim; d++) {
-        elements *= model_specs[index].shape[d];
-    }
-    return elements;
+    return elements_of(model_specs[index].shape, model_specs[index].ndim);
 }
 
 static inline size_t model_bytes(size_t index)
 {
     return model_elements(index) * muonium_dtype_size(model_specs[index].dtype);
-}
-
-static inline void model_put(void *data, muonium_dtype dtype, size_t i, float value)
-{
-    if (dtype == MUONIUM_F32) {
-        ((float *)data)[i] = value;
-    } else {
-        ((uint16_t *)data)[i] =
-            dtype == MUONIUM_BF16 ? mu_bf16_from_f32(value) : mu_f16_from_f32(value);
-    }
-}
-
-static inline float model_get(const void *data, muonium_dtype dtype, size_t i)
-{
-    if (dtype == MUONIUM_F32) {
-        return ((const float *)data)[i];
-    }
-    uint16_t half = ((const uint16_t *)data)[i];
-    return dtype == MUONIUM_BF16 ? mu_f32_from_bf16(half) : mu_f32_from_f16(half);
 }
 
 static inline void model_fill(void *data, size_t index, const char *what, size_t step)
@@ -101,7 +78,7 @@ static inline void model_fill(void *data, size_t index, const char *what, size_t
     test_rng rng = test_rng_start(label);
     for (size_t i = 0; i < model_elements(index); i++) {
         float value = (float)test_uniform(&rng, -1, 1);
-        model_put(data, model_specs[index].dtype, i, value);
+        put_element(data, model_specs[index].dtype, i, value);
     }
 }
 

@@ -12,16 +12,6 @@
 enum { HALVES = 65536 };
 static const muonium_dtype half_types[] = {MUONIUM_BF16, MUONIUM_F16};
 
-static uint16_t half_of(float value, muonium_dtype half)
-{
-    return half == MUONIUM_BF16 ? mu_bf16_from_f32(value) : mu_f16_from_f32(value);
-}
-
-static float value_of(uint16_t bits, muonium_dtype half)
-{
-    return half == MUONIUM_BF16 ? mu_f32_from_bf16(bits) : mu_f32_from_f16(bits);
-}
-
 static size_t size_of(const mu_kernel *kernel)
 {
     return muonium_dtype_size(kernel->type);
@@ -79,7 +69,7 @@ static void check_places(const mu_kernel *kernel, muonium_dtype dtype, size_t ro
             uint16_t half;
             if (dtype == MUONIUM_BF16 || dtype == MUONIUM_F16) {
                 half = test_half_nearest(test_matrix_get(&inner, i, j), dtype);
-                wanted = (double)value_of(half, dtype);
+                wanted = (double)mu_f32_from_half(dtype, half);
             } else {
                 wanted = test_matrix_get(&inner, i, j);
                 wanted = dtype == MUONIUM_F32 ? (double)(float)wanted : wanted;
@@ -127,7 +117,7 @@ static void test_load_all_halves(void **state)
             mu_block block = {halves, half_types[t], HALVES, (ptrdiff_t)stride, 1, HALVES};
             kernel->rows->load(&block, loaded, HALVES);
             for (size_t h = 0; h < HALVES; h++) {
-                float single = value_of((uint16_t)h, half_types[t]);
+                float single = mu_f32_from_half(half_types[t], (uint16_t)h);
                 double real = (double)single;
                 const void *wanted =
                     kernel->type == MUONIUM_F32 ? (const void *)&single : (const void *)&real;
@@ -182,8 +172,8 @@ static void test_store_rounds_once(void **state)
             if ((h & 0x7fff) >= infinity) {
                 continue;
             }
-            double value = (double)value_of((uint16_t)h, half_types[t]);
-            double end = (double)value_of(next, half_types[t]);
+            double value = (double)mu_f32_from_half(half_types[t], (uint16_t)h);
+            double end = (double)mu_f32_from_half(half_types[t], next);
             if ((next & 0x7fff) == infinity) {
                 end = (sign ? -1 : 1) * (t == 0 ? 0x1p128 : 0x1p16);
             }
@@ -206,10 +196,10 @@ static void test_store_rounds_once(void **state)
             memcpy((char *)values + count * size_of(kernel), &bits, size_of(kernel));
             double x = test_element(values, kernel->type, (ptrdiff_t)count);
             /* What remains of the payload of a NaN is half.h's to define. */
-            wanted[count] =
-                isnan(x) ? half_of((float)x, half_types[t]) : test_half_nearest(x, half_types[t]);
+            wanted[count] = isnan(x) ? mu_half_from_f32(half_types[t], (float)x)
+                                     : test_half_nearest(x, half_types[t]);
             if (single && !isnan(x)) {
-                assert_int_equal(half_of((float)x, half_types[t]), wanted[count]);
+                assert_int_equal(mu_half_from_f32(half_types[t], (float)x), wanted[count]);
             }
         }
         check_store(kernel, values, count, half_types[t], wanted);
@@ -349,9 +339,9 @@ static void check_row_changes(const mu_kernel *kernel, size_t n, muonium_dtype h
     for (size_t i = 0; i < n; i++) {
         double x = test_element(original, kernel->type, (ptrdiff_t)i);
         double y = test_element(from, kernel->type, (ptrdiff_t)i);
-        double round = (double)value_of(test_half_nearest(x, half), half);
+        double round = (double)mu_f32_from_half(half, test_half_nearest(x, half));
         double mix = combined(kernel, alpha, round, beta, y);
-        mix = (double)value_of(test_half_nearest(mix, half), half);
+        mix = (double)mu_f32_from_half(half, test_half_nearest(mix, half));
         assert_true(test_element(scaled, kernel->type, (ptrdiff_t)i) ==
                     combined(kernel, alpha, x, 0, 0));
         assert_true(test_element(added, kernel->type, (ptrdiff_t)i) ==
