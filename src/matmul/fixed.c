@@ -48,6 +48,7 @@ typedef struct product {
     mu_fixed_epilogue epilogue; /* of the whole matrix, after the last k-block */
     float *c;
     size_t ldc;
+    float *mirrored; /* NULL, or whose upper triangle is filled after tiles: c or the sum */
 } product;
 
 static size_t least(size_t a, size_t b)
@@ -86,17 +87,17 @@ static char *panel_at(const product *p, const side *s, size_t k_block, size_t pa
 
 /* ---- packing ---- */
 
-/* The exponent e of a line with this largest magnitude: it is at most 127/128 of 2^e. */
-static int exponent_of(float largest)
+/* 2^e, for -126 <= e <= 127. */
+static float power_of_two(int e)
 {
-    int exponent;
-    float fraction = frexpf(largest, &exponent);
-    exponent += fraction > 127.0f / 128;
-    return largest > 0 && exponent > LOWEST_EXPONENT ? exponent : LOWEST_EXPONENT;
+    uint32_t bits = (uint32_t)(e + 127) << 23;
+    float power;
+    memcpy(&power, &bits, sizeof power);
+    return power;
 }
 
-/* Convert k-block `k0` of `lines` lines from X, of any type and strides, to a buffer in which lines
- * are adjacent. */
+/* Convert k-block `k0` of `lines` lines from X, of any type and strides, to a buffer in which k is
+ * adjacent if the kernel packs by rows, else lines. */
 static mu_digit_source load_lines(const product *p, const side *s, size_t first, size_t lines,
                                   size_t k0, size_t k, float *buffer)
 {
@@ -105,10 +106,18 @@ static mu_digit_source load_lines(const product *p, const side *s, size_t first,
     ptrdiff_t step = s->by_columns ? x->row_stride : x->col_stride;
     ptrdiff_t at = (ptrdiff_t)first * line + (ptrdiff_t)k0 * step;
     const char *data = (const char *)x->data + at * (ptrdiff_t)muonium_dtype_size(x->dtype);
-    mu_block block = {(void *)(uintptr_t)data, x->dtype, step, line, k, lines};
-    p->rows->load(&block, buffer, MU_LINE_GROUP);
-    mu_digit_source source = {
-        .data = buffer, .line_stride = 1, .k_stride = MU_LINE_GROUP, .scale = s->source.scale};
+    mu_digit_source source = {.data = buffer, .scale = s->source.scale};
+    if (p->kernel->by_rows) {
+        mu_block block = {(void *)(uintptr_t)data, x->dtype, line, step, lines, k};
+        p->rows->load(&block, buffer, k);
+        source.line_stride = (ptrdiff_t)k;
+        source.k_stride = 1;
+    } else {
+        mu_block block = {(void *)(uintptr_t)data, x->dtype, step, line, k, lines};
+        p->rows->load(&block, buffer, MU_LINE_GROUP);
+        source.line_stride = 1;
+        source.k_stride = MU_LINE_GROUP;
+    }
     return source;
 }
 
@@ -124,16 +133,17 @@ static mu_digit_source part_of(const mu_digit_source *whole, size_t line, size_t
 }
 
 /* The units of lines with these largest magnitudes: of the first digit, and by which elements are
- * multiplied. A line with an element that is not finite has no digits, and the unit NaN. */
+ * multiplied. Digits divide by the smallest 2^e of which the largest is at most 127/128. A line with
+ * an element that is not finite has no digits, and the unit NaN. */
 static void set_units(int digits, const uint32_t *bits, size_t lines, float *unit, float *scale)
 {
+    const uint32_t fraction = 0x7fffff, most = 0x7e0000; /* that of 127/128 */
     for (size_t i = 0; i < lines; i++) {
-        float largest;
-        memcpy(&largest, &bits[i], sizeof largest);
-        bool finite = isfinite(largest);
-        int exponent = finite ? exponent_of(largest) : 0;
-        scale[i] = finite ? ldexpf(1, 8 * digits - 1 - exponent) : 0;
-        unit[i] = finite ? ldexpf(1, exponent - 7) : NAN;
+        bool finite = bits[i] < 0x7f800000;
+        int exponent = (int)(bits[i] >> 23) - 126 + ((bits[i] & fraction) > most);
+        exponent = exponent > LOWEST_EXPONENT ? exponent : LOWEST_EXPONENT;
+        scale[i] = finite ? power_of_two(8 * digits - 1 - exponent) : 0;
+        unit[i] = finite ? power_of_two(exponent - 7) : NAN;
     }
 }
 
@@ -151,11 +161,16 @@ static void split_lines(const product *p, const side *s, const side *twin, size_
                                        : part_of(&s->source, first, s->first_k + k0);
     kernel->largest(&source, lines, k, bits);
     set_units(p->digits, bits, lines, s->unit + k_block * padded(s) + first, scale);
+    bool turned = twin && kernel->turn;
     for (const side *to = s; to; to = to == s ? twin : NULL) {
         size_t panels = padded(to) / to->width;
         for (size_t i = 0; i < lines; i += to->width) {
             size_t panel = (first + i) / to->width;
             char *packed = panel_at(p, to, k_block, panel);
+            if (turned && to == twin) {
+                kernel->turn(p->digits, groups, panel_at(p, s, k_block, panel), packed);
+                continue;
+            }
             mu_digit_source part = part_of(&source, i, 0);
             to->pack(p->digits, &part, least(to->width, lines - i), k, groups, scale + i, packed);
             if (to->start) {
@@ -202,39 +217,117 @@ static void split_sides(const product *p, const side *first, const side *second,
 
 /* ---- tiles ---- */
 
-/* The tile of C at micropanels i of A and j of B, from all k-blocks at hand. */
-static void multiply_fixed_tile(const product *p, size_t i, size_t j, int32_t *sums, float *partial)
+enum { LARGEST_TILE = 32 * 32 };
+
+/* Tiles in progress. If the kernel interleaves them, the end of each is applied while the next is
+ * multiplied. */
+typedef struct pipeline {
+    const product *p;
+    _Alignas(MU_ALIGNMENT) int32_t sums[2][MU_SUMS * LARGEST_TILE];
+    float partial[LARGEST_TILE]; /* sums of earlier k-blocks */
+    mu_tile_end ends[2];
+    bool filled[2];     /* there are sums whose end is to be applied, */
+    bool unmirrored[2]; /* and which do not write the mirror image themselves */
+    size_t at[2][2];    /* row and column of the tile */
+    size_t next;
+} pipeline;
+
+static void fill_triangle(pipeline *line, size_t which)
 {
-    const mu_int8_kernel *kernel = p->kernel;
+    const product *p = line->p;
+    size_t row = line->at[which][0], col = line->at[which][1];
+    const mu_tile_end *end = &line->ends[which];
+    p->rows->mirror(p->mirrored, (ptrdiff_t)p->ldc, row, row + end->rows, col, col + end->cols);
+}
+
+/* Multiply two micropanels. `end` has all but the sums. */
+static void multiply_panels(pipeline *line, size_t groups, const void *a, const void *b,
+                            const int32_t *start, const mu_tile_end *end)
+{
+    const product *p = line->p;
+    size_t now = line->next, before = !now;
+    line->ends[now] = *end;
+    line->ends[now].sums = line->sums[now];
+    if (!p->kernel->interleaved) {
+        p->kernel->tile(p->digits, groups, a, b, start, line->sums[now], NULL);
+        p->kernel->combine(&line->ends[now]);
+        return;
+    }
+    p->kernel->tile(p->digits, groups, a, b, start, line->sums[now],
+                    line->filled[before] ? &line->ends[before] : NULL);
+    if (line->filled[before] && line->unmirrored[before]) {
+        fill_triangle(line, before);
+    }
+    line->filled[before] = false;
+    line->filled[now] = true;
+    line->next = before;
+}
+
+static void finish_pipeline(pipeline *line)
+{
+    size_t last = !line->next;
+    if (line->filled[last]) {
+        line->p->kernel->combine(&line->ends[last]);
+        if (line->unmirrored[last]) {
+            fill_triangle(line, last);
+        }
+    }
+}
+
+/* The part of the epilogue for the tile at (row, col), with its own mirror image if it may. */
+static mu_fixed_epilogue epilogue_at(const product *p, size_t row, size_t col, bool mirrors)
+{
+    ptrdiff_t i = (ptrdiff_t)row, j = (ptrdiff_t)col;
+    mu_fixed_epilogue f = p->epilogue;
+    for (size_t t = 0; t < f.term_count; t++) {
+        f.terms[t].data += i * f.terms[t].row_stride + j * f.terms[t].col_stride;
+    }
+    f.offset += i - j;
+    f.before = f.before ? f.before + i * f.before_ld + j : NULL;
+    f.sum = f.sum ? f.sum + i * f.sum_ld + j : NULL;
+    if (mirrors) {
+        f.mirror_ld = (ptrdiff_t)p->ldc;
+        f.mirror = p->mirrored + j * f.mirror_ld + i;
+        f.mirror_sum = p->mirrored != p->c;
+    }
+    return f;
+}
+
+/* The tile of C at micropanels i of A and j of B, from all k-blocks at hand. */
+static void multiply_fixed_tile(pipeline *line, size_t i, size_t j)
+{
+    const product *p = line->p;
     const side *a = &p->a, *b = &p->b;
-    size_t mr = kernel->mr, nr = kernel->nr, row = i * mr, col = j * nr;
+    size_t mr = p->kernel->mr, nr = p->kernel->nr, row = i * mr, col = j * nr;
     size_t rows = least(mr, a->lines - row), cols = least(nr, b->lines - col);
     size_t blocks = count_of(a->k, MU_FIXED_K), panels = padded(a) / mr;
-    float *c = p->c + row * p->ldc + col;
-    mu_fixed_epilogue last = p->epilogue, between = {.before = NULL};
-    for (size_t t = 0; t < last.term_count; t++) {
-        last.terms[t].data +=
-            (ptrdiff_t)row * last.terms[t].row_stride + (ptrdiff_t)col * last.terms[t].col_stride;
-    }
-    last.offset += (ptrdiff_t)row - (ptrdiff_t)col;
-    if (last.before) {
-        last.before += (ptrdiff_t)row * last.before_ld + (ptrdiff_t)col;
-        between.before = last.before;
-        between.before_ld = last.before_ld;
-    }
+    bool mirrored = p->mirrored && p->kernel->interleaved;
+    bool whole = mirrored && row >= col + nr && rows == mr && cols == nr;
+    line->unmirrored[line->next] = false;
+    mu_tile_end last = {.rows = rows,
+                        .cols = cols,
+                        .f = epilogue_at(p, row, col, whole),
+                        .c = p->c + row * p->ldc + col,
+                        .ldc = (ptrdiff_t)p->ldc};
     for (size_t block = 0; block < blocks; block++) {
         const int32_t *start = a->start ? a->start + (block * panels + i) * MU_SUMS * mr : NULL;
-        kernel->tile(p->digits, groups_of(p, least(MU_FIXED_K, a->k - block * MU_FIXED_K)),
-                     panel_at(p, a, block, i), panel_at(p, b, block, j), start, sums);
-        const float *row_unit = a->unit + block * padded(a) + row;
-        const float *col_unit = b->unit + block * padded(b) + col;
-        if (block + 1 < blocks) {
-            kernel->combine(sums, rows, cols, row_unit, col_unit, &between, partial, (ptrdiff_t)nr);
-            between.before = last.before = partial;
-            between.before_ld = last.before_ld = (ptrdiff_t)nr;
-        } else {
-            kernel->combine(sums, rows, cols, row_unit, col_unit, &last, c, (ptrdiff_t)p->ldc);
+        size_t groups = groups_of(p, least(MU_FIXED_K, a->k - block * MU_FIXED_K));
+        mu_tile_end end = last;
+        bool complete = block + 1 == blocks;
+        if (!complete) {
+            end.f = (mu_fixed_epilogue){.before = last.f.before, .before_ld = last.f.before_ld};
+            end.c = line->partial;
+            end.ldc = (ptrdiff_t)nr;
+            last.f.before = line->partial;
+            last.f.before_ld = (ptrdiff_t)nr;
         }
+        end.row_unit = a->unit + block * padded(a) + row;
+        end.col_unit = b->unit + block * padded(b) + col;
+        line->unmirrored[line->next] = complete && mirrored && !whole;
+        line->at[line->next][0] = row;
+        line->at[line->next][1] = col;
+        multiply_panels(line, groups, panel_at(p, a, block, i), panel_at(p, b, block, j), start,
+                        &end);
     }
 }
 
@@ -243,19 +336,21 @@ static void multiply_fixed_tile(const product *p, size_t i, size_t j, int32_t *s
 static void multiply_block(const product *p, size_t i0, size_t i1, size_t j0, size_t j1, bool lower)
 {
     const mu_int8_kernel *kernel = p->kernel;
-    enum { LARGEST_TILE = 32 * 32 };
-    int32_t sums[MU_SUMS * LARGEST_TILE];
-    float partial[LARGEST_TILE];
+    pipeline line;
+    line.p = p;
+    line.filled[0] = line.filled[1] = false;
+    line.next = 0;
     if (kernel->enter) {
         kernel->enter();
     }
     for (size_t j = j0 / kernel->nr; j * kernel->nr < j1; j++) {
         for (size_t i = i0 / kernel->mr; i * kernel->mr < i1; i++) {
             if (!lower || (i + 1) * kernel->mr > j * kernel->nr) {
-                multiply_fixed_tile(p, i, j, sums, partial);
+                multiply_fixed_tile(&line, i, j);
             }
         }
     }
+    finish_pipeline(&line);
     if (kernel->leave) {
         kernel->leave();
     }
@@ -265,9 +360,7 @@ static void multiply_block(const product *p, size_t i0, size_t i1, size_t j0, si
 
 typedef struct triangle {
     product p;
-    const mu_symmul_epilogue *after; /* NULL: none */
-    bool twins;                      /* A and B have the same lines */
-    bool last;                       /* k-blocks are packed now: C is complete after them */
+    bool twins; /* A and B have the same lines */
 } triangle;
 
 /* Row and column of block `index` of the lower triangle, in order of columns. */
@@ -285,25 +378,15 @@ static void triangle_task(void *context, size_t index, unsigned worker)
 {
     const triangle *t = context;
     const product *p = &t->p;
-    const mu_symmul_epilogue *after = t->after;
-    size_t m = p->a.lines, row, col, ldc = p->ldc;
+    size_t m = p->a.lines, row, col;
     (void)worker;
     block_at(index, count_of(m, p->block), &row, &col);
     size_t i0 = row * p->block, i1 = least(i0 + p->block, m);
     size_t j0 = col * p->block, j1 = least(j0 + p->block, m);
     multiply_block(p, i0, i1, j0, j1, row == col);
-    if (!t->last) {
-        return;
+    if (p->mirrored && !p->kernel->interleaved) {
+        p->rows->mirror(p->mirrored, (ptrdiff_t)p->ldc, i0, i1, j0, j1);
     }
-    float *sum = after ? after->sum : NULL;
-    if (sum) {
-        for (size_t i = i0; i < i1; i++) {
-            size_t end = row == col ? i + 1 : j1;
-            p->rows->add(sum + i * ldc + j0, p->c + i * ldc + j0, end - j0, after->sum_factor,
-                         after->accumulate);
-        }
-    }
-    p->rows->mirror(after && after->last ? sum : p->c, (ptrdiff_t)ldc, i0, i1, j0, j1);
 }
 
 /* The scratch memory after the buffers. */
@@ -353,6 +436,7 @@ static void multiply_triangle(const mu_matmul *with, triangle *t)
     product *p = &t->p;
     size_t k = p->k, m = p->a.lines, workers = least(mu_pool_workers(), with->workers);
     mu_fixed_epilogue epilogue = p->epilogue, none = {.term_count = 0};
+    float *mirrored = p->mirrored;
     char *memory = give_memory(p, &p->a, least(k, MU_FIXED_K), true, after_buffers(p));
     give_memory(p, &p->b, least(k, MU_FIXED_K), false, memory);
     p->b.unit = t->twins ? p->a.unit : p->b.unit;
@@ -363,8 +447,9 @@ static void multiply_triangle(const mu_matmul *with, triangle *t)
     for (size_t k0 = 0; k0 < k; k0 += MU_FIXED_K) {
         p->a.first_k = p->b.first_k = k0;
         p->a.k = p->b.k = least(MU_FIXED_K, k - k0);
-        t->last = k0 + MU_FIXED_K >= k;
-        p->epilogue = t->last ? epilogue : none;
+        bool last = k0 + MU_FIXED_K >= k;
+        p->epilogue = last ? epilogue : none;
+        p->mirrored = last ? mirrored : NULL;
         if (k0 > 0) {
             p->epilogue.before = p->c;
             p->epilogue.before_ld = (ptrdiff_t)p->ldc;
@@ -413,9 +498,9 @@ static mu_digit_source as_rows(const mu_digit_source *source)
     return turned;
 }
 
-static mu_digit_source left_of(const mu_matmul *with, const split *s)
+static mu_digit_source lines_of(const mu_matmul *with, const split *s)
 {
-    return with->int8->rows_of_a ? as_rows(&s->source) : s->source;
+    return with->int8->by_rows ? as_rows(&s->source) : s->source;
 }
 
 static void add_fixed_term(mu_fixed_epilogue *f, const float *data, ptrdiff_t row_stride,
@@ -453,13 +538,13 @@ static bool is_ready(const mu_operand *x, ptrdiff_t line_stride, ptrdiff_t k_str
 }
 
 /* X as a side, its lines being rows or columns. */
-static void set_x_side(side *s, const mu_operand *x, bool by_columns, bool rows_of_a)
+static void set_x_side(side *s, const mu_operand *x, bool by_columns, bool by_rows)
 {
     ptrdiff_t line = by_columns ? x->col_stride : x->row_stride;
     ptrdiff_t step = by_columns ? x->row_stride : x->col_stride;
     s->source = (mu_digit_source){
         .data = x->data, .line_stride = line, .k_stride = step, .scale = (float)x->scale};
-    s->unread = is_ready(x, line, step, rows_of_a) ? NULL : x;
+    s->unread = is_ready(x, line, step, by_rows) ? NULL : x;
     s->by_columns = by_columns;
 }
 
@@ -467,8 +552,8 @@ void mu_fixed_gram(const mu_matmul *with, size_t m, size_t n, const mu_operand *
                    size_t ldc)
 {
     triangle t = {.p = product_of(with, n, NULL, m, NULL, m), .twins = true};
-    set_x_side(&t.p.a, x, false, false);
-    t.p.c = c;
+    set_x_side(&t.p.a, x, false, with->int8->by_rows);
+    t.p.c = t.p.mirrored = c;
     t.p.ldc = ldc;
     multiply_triangle(with, &t);
 }
@@ -477,8 +562,8 @@ void mu_fixed_symmul(const mu_matmul *with, size_t m, const mu_operand *a, const
                      float *c, size_t ldc, const mu_symmul_epilogue *after)
 {
     split left = split_of(a, m), right = split_of(b, m);
-    mu_digit_source a_source = left_of(with, &left);
-    triangle t = {.p = product_of(with, m, &a_source, m, &right.source, m), .after = after};
+    mu_digit_source a_lines = lines_of(with, &left), b_lines = lines_of(with, &right);
+    triangle t = {.p = product_of(with, m, &a_lines, m, &b_lines, m)};
     mu_fixed_epilogue *f = &t.p.epilogue;
     double da = left.shift, db = right.shift;
     add_operand(f, a, db);
@@ -488,7 +573,12 @@ void mu_fixed_symmul(const mu_matmul *with, size_t m, const mu_operand *a, const
     }
     f->shift =
         (float)(da * db - db * (double)left.mean - da * (double)right.mean + after->plus_identity);
+    f->sum = after->sum;
+    f->sum_ld = (ptrdiff_t)ldc;
+    f->sum_factor = (float)after->sum_factor;
+    f->accumulate = after->accumulate;
     t.p.c = c;
+    t.p.mirrored = after->last ? after->sum : c;
     t.p.ldc = ldc;
     multiply_triangle(with, &t);
 }
@@ -529,7 +619,12 @@ static void apply_task(void *context, size_t index, unsigned worker)
             split_lines(&p, x, NULL, block, i, buffer_of(&p, worker));
         }
     }
-    multiply_block(&p, 0, p.a.lines, 0, p.b.lines, false);
+    for (size_t i = 0; i < p.a.lines; i += BLOCK) {
+        for (size_t j = 0; j < p.b.lines; j += BLOCK) {
+            multiply_block(&p, i, least(i + BLOCK, p.a.lines), j, least(j + BLOCK, p.b.lines),
+                           false);
+        }
+    }
 }
 
 /* Bytes that give_memory takes for a side. */
@@ -546,12 +641,12 @@ void mu_fixed_apply(const mu_matmul *with, size_t m, size_t n, const mu_operand 
 {
     split h = split_of(a, m);
     application all = {.right = col_stride == 1};
-    mu_digit_source left = left_of(with, &h);
-    all.p = all.right ? product_of(with, m, &left, m, NULL, n)
-                      : product_of(with, m, NULL, n, &h.source, m);
+    mu_digit_source lines = lines_of(with, &h);
+    all.p = all.right ? product_of(with, m, &lines, m, NULL, n)
+                      : product_of(with, m, NULL, n, &lines, m);
     product *p = &all.p;
     side *shared = all.right ? &p->a : &p->b, *streamed = all.right ? &p->b : &p->a;
-    set_x_side(streamed, x, true, !all.right && with->int8->rows_of_a);
+    set_x_side(streamed, x, true, !all.right && with->int8->by_rows);
     p->a.k = p->b.k = m;
     p->c = y;
     p->ldc = all.right ? row_stride : col_stride;

@@ -51,6 +51,7 @@ typedef struct mu_digit_source {
  *
  *     v = (S_0 + (S_1 + S_2 / 256) / 256) row_unit[i] col_unit[j] + before
  *     c = v + sum of factor * term + shift if j == i + offset
+ *     sum = [sum +] sum_factor * c
  *
  * in this order, every operation rounded to f32. */
 typedef struct mu_fixed_epilogue {
@@ -64,22 +65,45 @@ typedef struct mu_fixed_epilogue {
     ptrdiff_t offset;
     const float *before; /* NULL, or sums of earlier k-blocks; may be c itself */
     ptrdiff_t before_ld;
+    float *sum; /* NULL, or where sum = [sum +] sum_factor * c goes */
+    ptrdiff_t sum_ld;
+    float sum_factor;
+    bool accumulate;
+    float *mirror; /* NULL, or where the transpose of c, or of sum, of a whole tile goes */
+    ptrdiff_t mirror_ld;
+    bool mirror_sum;
 } mu_fixed_epilogue;
+
+/* The end of a tile: the epilogue of its sums [S_w][row][column], of which rows x cols elements of
+ * C exist. */
+typedef struct mu_tile_end {
+    const int32_t *sums;
+    size_t rows, cols;
+    const float *row_unit, *col_unit;
+    mu_fixed_epilogue f;
+    float *c;
+    ptrdiff_t ldc;
+} mu_tile_end;
 
 typedef struct mu_int8_kernel {
     const char *name;
     mu_features needs;
     size_t mr, nr;
     size_t groups;  /* G: micropanels hold a multiple of so many words per line */
-    bool rows_of_a; /* A is packed fastest if k is adjacent in memory, not lines */
+    bool by_rows; /* lines are packed fastest if k is adjacent in memory, and A only so */
+
+    /* `tile` applies the end of an earlier tile while it multiplies, because the matrix unit works
+     * beside the vector units; and ends write mirror images. */
+    bool interleaved;
 
     /* Before and after a thread multiplies tiles; NULL: nothing to do. */
     void (*enter)(void);
     void (*leave)(void);
 
-    /* c[w][i][j] = start[w][i] + S_w, for D digits and `groups` words per line. */
+    /* c[w][i][j] = start[w][i] + S_w, for D digits and `groups` words per line. `end` is NULL, or of
+     * other sums, if `interleaved`. */
     void (*tile)(int digits, size_t groups, const void *a, const void *b, const int32_t *start,
-                 int32_t *c);
+                 int32_t *c, const mu_tile_end *end);
 
     /* start[w][i] of a micropanel of A. NULL: `start` is not read. */
     void (*start)(int digits, size_t groups, const void *a, int32_t *start);
@@ -95,9 +119,11 @@ typedef struct mu_int8_kernel {
     void (*pack_b)(int digits, const mu_digit_source *source, size_t lines, size_t k, size_t groups,
                    const float *unit, void *packed);
 
-    /* The epilogue of a tile, of which rows x cols elements exist. */
-    void (*combine)(const int32_t *sums, size_t rows, size_t cols, const float *row_unit,
-                    const float *col_unit, const mu_fixed_epilogue *f, float *c, ptrdiff_t ldc);
+    /* NULL, or the micropanel of B with the lines of this one of A. */
+    void (*turn)(int digits, size_t groups, const void *a, void *b);
+
+    /* The end of a tile. */
+    void (*combine)(const mu_tile_end *end);
 } mu_int8_kernel;
 
 /* All kernels compiled in, from 0; NULL past the last. Those that need features which the CPU lacks

@@ -163,7 +163,7 @@ static void test_tiles_are_exact(void **state)
                 if (kernel->enter) {
                     kernel->enter();
                 }
-                kernel->tile(digits, groups, packed_a, packed_b, start, sums);
+                kernel->tile(digits, groups, packed_a, packed_b, start, sums, NULL);
                 if (kernel->leave) {
                     kernel->leave();
                 }

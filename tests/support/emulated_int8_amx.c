@@ -1,6 +1,6 @@
 /*
  * emulated_int8_amx.c: the int8 kernel for AMX with tile instructions in plain C: exact, so that
- * CPUs without AMX test all but the instructions themselves.
+ * CPUs without AMX test all but the instructions themselves. SIMDe emulates those of AVX-512.
  */
 #if defined(__x86_64__)
 
@@ -8,6 +8,12 @@
 #include <string.h>
 
 #include "every_int8.h"
+
+#define SIMDE_NO_NATIVE /* whatever the compiler may use */
+#define SIMDE_ENABLE_NATIVE_ALIASES
+#include <simde/x86/avx512.h>
+
+#include <math.h>
 
 enum { REGISTERS = 8, ROWS = 16, ROW_BYTES = 64 };
 
@@ -72,6 +78,53 @@ static void release(void)
 {
     assert_true(configured);
     configured = false;
+}
+
+/* What SIMDe lacks. */
+typedef simde__mmask16 __mmask16;
+#define _mm512_shuffle_f32x4 simde_mm512_shuffle_f32x4
+
+static __m512i _mm512_cvtps_epi32(__m512 a)
+{
+    float x[16];
+    int32_t z[16];
+    _mm512_storeu_ps(x, a);
+    for (int i = 0; i < 16; i++) {
+        bool fits = x[i] > -0x1p31f && x[i] < 0x1p31f;
+        z[i] = fits ? (int32_t)rintf(x[i]) : INT32_MIN; /* as the instruction */
+    }
+    return _mm512_loadu_si512(z);
+}
+
+static __m512 _mm512_cvtepi32_ps(__m512i a)
+{
+    int32_t x[16];
+    float z[16];
+    _mm512_storeu_si512(x, a);
+    for (int i = 0; i < 16; i++) {
+        z[i] = (float)x[i];
+    }
+    return _mm512_loadu_ps(z);
+}
+
+static __m512 _mm512_maskz_loadu_ps(__mmask16 mask, const float *from)
+{
+    float z[16];
+    for (int i = 0; i < 16; i++) {
+        z[i] = mask >> i & 1 ? from[i] : 0;
+    }
+    return _mm512_loadu_ps(z);
+}
+
+static void _mm512_mask_storeu_ps(float *to, __mmask16 mask, __m512 a)
+{
+    float x[16];
+    _mm512_storeu_ps(x, a);
+    for (int i = 0; i < 16; i++) {
+        if (mask >> i & 1) {
+            to[i] = x[i];
+        }
+    }
 }
 
 #define MU_EMULATE

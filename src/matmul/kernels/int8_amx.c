@@ -21,13 +21,20 @@
 #define VL 16
 #include "vector/kernels/simd_avx512.h"
 #endif
+#include "vector/kernels/transpose_avx512.h"
 
 #define MR 32
 #define NR 32
 #define A_LINES 1
 #define B_LINES 16
 #define GROUPS 16
+#define PACK_A pack_rows
+#define PACK_B pack_b
+#define LARGEST largest_of_rows
+#define COMBINE combine
 #include "matmul/kernels/int8_template.h"
+
+#include "matmul/kernels/int8_rows.h"
 
 /* Compilers do not know that tile instructions read and write memory: nothing may be moved past
  * this. */
@@ -56,11 +63,30 @@ static void leave(void)
     _tile_release();
 }
 
+/* The end of an earlier tile, applied so many rows at a time. */
+typedef struct meanwhile {
+    const mu_tile_end *end;
+    size_t next, each;
+} meanwhile;
+
+INLINE void go_on(meanwhile *m)
+{
+    if (m->end) {
+        end_rows(m->end, m->next, m->next + m->each);
+        prefetch_rows(m->end, m->next + 2 * m->each + 4, m->next + 3 * m->each + 4);
+        m->next += m->each;
+    }
+}
+
 static void tile(int digits, size_t groups, const void *packed_a, const void *packed_b,
-                 const int32_t *start, int32_t *c)
+                 const int32_t *start, int32_t *c, const mu_tile_end *end)
 {
     size_t blocks = groups / GROUPS, step = (size_t)digits * 2 * REGISTER;
+    meanwhile m = {end, 0, (MR + 2 * blocks - 1) / (2 * blocks)};
     (void)start;
+    if (end) {
+        prefetch_rows(end, 0, 2 * m.each + 4);
+    }
     MEMORY_BARRIER();
     const char *a = packed_a, *b = packed_b;
     _tile_zero(0);
@@ -123,6 +149,7 @@ static void tile(int digits, size_t groups, const void *packed_a, const void *pa
                 _tile_dpbssd(0, 4, 7);
                 _tile_dpbssd(1, 5, 7);
             }
+            go_on(&m);
         }
         int32_t *to = c + MR * NR + half * 16;
         _tile_stored(0, to, 4 * NR);
@@ -134,7 +161,8 @@ static void tile(int digits, size_t groups, const void *packed_a, const void *pa
     MEMORY_BARRIER();
 }
 
-MU_INT8_KERNEL(amx_int8_32x32, .rows_of_a = true, .enter = enter, .leave = leave)
+MU_INT8_KERNEL(amx_int8_32x32, .by_rows = true, .interleaved = true, .turn = turn, .enter = enter,
+               .leave = leave)
 
 #include "vector/kernels/target_end.h"
 

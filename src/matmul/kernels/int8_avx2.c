@@ -83,14 +83,15 @@ static void half_tile(int digits, size_t groups, const int8_t *a, const int8_t *
 }
 
 static void tile(int digits, size_t groups, const void *a, const void *b, const int32_t *start,
-                 int32_t *c)
+                 int32_t *c, const mu_tile_end *end)
 {
     (void)start;
+    (void)end;
     half_tile(digits, groups, a, b, c);
     half_tile(digits, groups, a, (const int8_t *)b + 16, c + 4);
 }
 
-MU_INT8_KERNEL(avx2_int8_4x8, .rows_of_a = false)
+MU_INT8_KERNEL(avx2_int8_4x8, .start = NULL)
 
 #include "vector/kernels/target_end.h"
 

@@ -26,10 +26,11 @@ static void add_products(const int8_t *a, const int8_t *b, int32_t *c)
 }
 
 static void tile(int digits, size_t groups, const void *a, const void *b, const int32_t *start,
-                 int32_t *c)
+                 int32_t *c, const mu_tile_end *end)
 {
     const int8_t *rows = a, *columns = b;
     (void)start;
+    (void)end;
     memset(c, 0, MU_SUMS * MR * NR * sizeof *c);
     for (size_t g = 0; g < groups; g++) {
         for (int p = 0; p < digits; p++) {
@@ -42,4 +43,4 @@ static void tile(int digits, size_t groups, const void *a, const void *b, const 
     }
 }
 
-MU_INT8_KERNEL(portable_int8_4x8, .rows_of_a = false)
+MU_INT8_KERNEL(portable_int8_4x8, .start = NULL)

@@ -7,6 +7,8 @@
  *     GROUPS              G; by default 1
  *     BIAS                128 if digits of B are stored plus 128; by default 0
  *     VL                  lanes of a vector vf_t, whose operations it includes
+ *     PACK_A, PACK_B, LARGEST, COMBINE
+ *                         functions of its own, if any; the first three together
  *
  * Products and sums are rounded one by one: the sources are compiled without contraction.
  */
@@ -23,6 +25,13 @@
 #endif
 #if !defined(BIAS)
 #define BIAS 0
+#endif
+
+/* What a kernel may have of its own. */
+#if !defined(PACK_A)
+#define PACK_A pack_a
+#define PACK_B pack_columns
+#define LARGEST largest_of_lines
 #endif
 
 #define INLINE static inline __attribute__((always_inline))
@@ -97,7 +106,7 @@ INLINE int32_t magnitude(float x)
     return bits & 0x7fffffff;
 }
 
-static void largest(const mu_digit_source *s, size_t lines, size_t k, uint32_t *bits)
+static void largest_of_lines(const mu_digit_source *s, size_t lines, size_t k, uint32_t *bits)
 {
     float run[RUN];
     int32_t most[RUN];
@@ -239,55 +248,19 @@ INLINE void pack_panel(size_t width, size_t block, uint8_t bias, int digits,
     }
 }
 
-#if A_LINES == 1
-/* Lines one by one, where the words of a line are adjacent. */
-INLINE void pack_by_line(int digits, const mu_digit_source *s, size_t lines, size_t k,
-                         size_t groups, const float *unit, void *packed)
-{
-    for (size_t first = 0; first < 4 * groups; first += 4 * GROUPS) {
-        size_t here = first < k ? (k - first < 4 * GROUPS ? k - first : 4 * GROUPS) : 0;
-        uint8_t *block = (uint8_t *)packed + first * MR * (size_t)digits;
-        for (size_t line = 0; line < MR; line++) {
-            float run[4 * GROUPS] = {0};
-            uint32_t bytes[4 * GROUPS];
-            float u = line < lines ? unit[line] : 0;
-            if (line < lines && here == 4 * GROUPS) {
-                read_run(s, line, first, 4 * GROUPS, run);
-            } else if (line < lines) {
-                read_run(s, line, first, here, run);
-            }
-            for (size_t i = 0; i < 4 * GROUPS; i++) {
-                bytes[i] = biased(run[i], u);
-            }
-            for (int d = 0; d < digits; d++) {
-                uint8_t *to = block + ((size_t)d * MR + line) * 4 * GROUPS;
-                int shift = 8 * (digits - 1 - d);
-                for (size_t i = 0; i < 4 * GROUPS; i++) {
-                    to[i] = (uint8_t)(bytes[i] >> shift ^ 128u);
-                }
-            }
-        }
-    }
-}
-#endif
-
+#if A_LINES == MR
 static void pack_a(int digits, const mu_digit_source *s, size_t lines, size_t k, size_t groups,
                    const float *unit, void *packed)
 {
-#if A_LINES == 1
-    if (s->k_stride == 1) {
-        pack_by_line(digits, s, lines, k, groups, unit, packed);
-        return;
-    }
-#endif
     if (digits == 3) {
         pack_panel(MR, A_LINES, 0, 3, s, lines, k, groups, unit, packed);
     } else {
         pack_panel(MR, A_LINES, 0, 2, s, lines, k, groups, unit, packed);
     }
 }
+#endif
 
-static void pack_b(int digits, const mu_digit_source *s, size_t lines, size_t k, size_t groups,
+static void pack_columns(int digits, const mu_digit_source *s, size_t lines, size_t k, size_t groups,
                    const float *unit, void *packed)
 {
     if (digits == 3) {
@@ -297,7 +270,10 @@ static void pack_b(int digits, const mu_digit_source *s, size_t lines, size_t k,
     }
 }
 
-/* ---- the epilogue of a tile ---- */
+/* ---- the end of a tile ---- */
+
+#if !defined(COMBINE)
+#define COMBINE combine
 
 /* A row of a tile, in registers. */
 typedef float row_f32 __attribute__((vector_size(NR * sizeof(float)), aligned(4), may_alias));
@@ -318,18 +294,30 @@ INLINE void read_row(const float *from, ptrdiff_t stride, size_t cols, row_f32 *
     *row = *(const row_f32 *)elements;
 }
 
-static void combine(const int32_t *sums, size_t rows, size_t cols, const float *row_unit,
-                    const float *col_unit, const mu_fixed_epilogue *f, float *c, ptrdiff_t ldc)
+INLINE void write_row(float *to, size_t cols, const row_f32 *row)
 {
+    if (cols == NR) {
+        *(row_f32 *)to = *row;
+        return;
+    }
+    float elements[NR];
+    memcpy(elements, row, sizeof elements);
+    memcpy(to, elements, cols * sizeof *to);
+}
+
+static void combine(const mu_tile_end *end)
+{
+    const mu_fixed_epilogue *f = &end->f;
+    size_t cols = end->cols;
     row_f32 units, other;
-    read_row(col_unit, 1, cols, &units);
-    for (size_t i = 0; i < rows; i++) {
+    read_row(end->col_unit, 1, cols, &units);
+    for (size_t i = 0; i < end->rows; i++) {
         ptrdiff_t row = (ptrdiff_t)i;
-        const row_int *s = (const row_int *)(sums + i * NR);
+        const row_int *s = (const row_int *)(end->sums + i * NR);
         row_f32 low = __builtin_convertvector(s[MR], row_f32) +
                       __builtin_convertvector(s[2 * MR], row_f32) * (1.0f / 256);
         row_f32 value = __builtin_convertvector(s[0], row_f32) + low * (1.0f / 256);
-        value = value * row_unit[i] * units;
+        value = value * end->row_unit[i] * units;
         if (f->before) {
             read_row(f->before + row * f->before_ld, 1, cols, &other);
             value += other;
@@ -340,19 +328,25 @@ static void combine(const int32_t *sums, size_t rows, size_t cols, const float *
             value += f->terms[t].factor * other;
         }
         ptrdiff_t place = row + f->offset;
-        bool diagonal = f->shift != 0 && place >= 0 && (size_t)place < cols;
-        if (cols == NR && !diagonal) {
-            *(row_f32 *)(c + row * ldc) = value;
-            continue;
+        if (f->shift != 0 && place >= 0 && (size_t)place < cols) {
+            float elements[NR];
+            memcpy(elements, &value, sizeof elements);
+            elements[place] += f->shift;
+            memcpy(&value, elements, sizeof elements);
         }
-        float done[NR];
-        memcpy(done, &value, sizeof done);
-        if (diagonal) {
-            done[place] += f->shift;
+        write_row(end->c + row * end->ldc, cols, &value);
+        if (f->sum) {
+            float *sum = f->sum + row * f->sum_ld;
+            value *= f->sum_factor;
+            if (f->accumulate) {
+                read_row(sum, 1, cols, &other);
+                value += other;
+            }
+            write_row(sum, cols, &value);
         }
-        memcpy(c + row * ldc, done, cols * sizeof *done);
     }
 }
+#endif
 
 /* The object of a line INT8_KERNEL(name_, ...), and what differs from the defaults. Emulations in
  * the tests have names of their own. */
@@ -375,8 +369,8 @@ static void combine(const int32_t *sums, size_t rows, size_t cols, const float *
                                                 .nr = NR,                                          \
                                                 .groups = GROUPS,                                  \
                                                 .tile = tile,                                      \
-                                                .largest = largest,                                \
-                                                .pack_a = pack_a,                                  \
-                                                .pack_b = pack_b,                                  \
-                                                .combine = combine,                                \
+                                                .largest = LARGEST,                                \
+                                                .pack_a = PACK_A,                                  \
+                                                .pack_b = PACK_B,                                  \
+                                                .combine = COMBINE,                                \
                                                 __VA_ARGS__};

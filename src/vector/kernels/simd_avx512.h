@@ -12,6 +12,7 @@
 #endif
 
 #include "muonium.h"
+#include "vector/kernels/transpose_avx512.h"
 
 typedef __m512 vf_t;
 typedef __m512d vd_t;
@@ -53,28 +54,7 @@ static inline vf_t vf_fma(vf_t a, vf_t b, vf_t c)
 
 static inline void vf_transpose(vf_t v[16])
 {
-    vf_t pair[16], quad[16];
-    for (int i = 0; i < 16; i += 2) {
-        pair[i] = _mm512_unpacklo_ps(v[i], v[i + 1]);
-        pair[i + 1] = _mm512_unpackhi_ps(v[i], v[i + 1]);
-    }
-    /* quad[4g + e] holds, for rows 4g..4g+3, column e of each 128-bit part. */
-    for (int i = 0; i < 16; i += 4) {
-        quad[i] = _mm512_shuffle_ps(pair[i], pair[i + 2], 0x44);
-        quad[i + 1] = _mm512_shuffle_ps(pair[i], pair[i + 2], 0xee);
-        quad[i + 2] = _mm512_shuffle_ps(pair[i + 1], pair[i + 3], 0x44);
-        quad[i + 3] = _mm512_shuffle_ps(pair[i + 1], pair[i + 3], 0xee);
-    }
-    for (int e = 0; e < 4; e++) {
-        vf_t even01 = _mm512_shuffle_f32x4(quad[e], quad[e + 4], 0x88);
-        vf_t odd01 = _mm512_shuffle_f32x4(quad[e], quad[e + 4], 0xdd);
-        vf_t even23 = _mm512_shuffle_f32x4(quad[e + 8], quad[e + 12], 0x88);
-        vf_t odd23 = _mm512_shuffle_f32x4(quad[e + 8], quad[e + 12], 0xdd);
-        v[e] = _mm512_shuffle_f32x4(even01, even23, 0x88);
-        v[e + 4] = _mm512_shuffle_f32x4(odd01, odd23, 0x88);
-        v[e + 8] = _mm512_shuffle_f32x4(even01, even23, 0xdd);
-        v[e + 12] = _mm512_shuffle_f32x4(odd01, odd23, 0xdd);
-    }
+    mu_transpose_16x16(v);
 }
 
 static inline vf_t vf_choose(size_t n, vf_t a, vf_t b)
