@@ -133,8 +133,8 @@ static mu_digit_source part_of(const mu_digit_source *whole, size_t line, size_t
 }
 
 /* The units of lines with these largest magnitudes: of the first digit, and by which elements are
- * multiplied. Digits divide by the smallest 2^e of which the largest is at most 127/128. A line with
- * an element that is not finite has no digits, and the unit NaN. */
+ * multiplied. Digits divide by the smallest 2^e of which the largest is at most 127/128. A line
+ * with an element that is not finite has no digits, and the unit NaN. */
 static void set_units(int digits, const uint32_t *bits, size_t lines, float *unit, float *scale)
 {
     const uint32_t fraction = 0x7fffff, most = 0x7e0000; /* that of 127/128 */
@@ -183,9 +183,8 @@ static void split_lines(const product *p, const side *s, const side *twin, size_
 
 typedef struct packing {
     const product *p;
-    const side *sides[2];
+    const side *first, *second; /* with the same number of lines; the second may be NULL */
     bool twins;
-    size_t tasks[2]; /* of each side */
 } packing;
 
 static float *buffer_of(const product *p, unsigned worker)
@@ -193,26 +192,25 @@ static float *buffer_of(const product *p, unsigned worker)
     return p->buffers + worker * MU_LINE_GROUP * least(p->k, MU_FIXED_K);
 }
 
+/* Some lines of each side together: if both sides are one matrix, the second finds it in cache. */
 static void split_task(void *context, size_t index, unsigned worker)
 {
     const packing *all = context;
-    bool second = index >= all->tasks[0];
-    const side *s = all->sides[second];
-    index -= second ? all->tasks[0] : 0;
-    size_t groups = count_of(s->lines, MU_LINE_GROUP);
-    split_lines(all->p, s, all->twins ? all->sides[1] : NULL, index / groups,
-                index % groups * MU_LINE_GROUP, buffer_of(all->p, worker));
+    float *buffer = buffer_of(all->p, worker);
+    size_t groups = count_of(all->first->lines, MU_LINE_GROUP);
+    size_t block = index / groups, line = index % groups * MU_LINE_GROUP;
+    split_lines(all->p, all->first, all->twins ? all->second : NULL, block, line, buffer);
+    if (all->second && !all->twins) {
+        split_lines(all->p, all->second, NULL, block, line, buffer);
+    }
 }
 
 /* Pack all k-blocks at hand of one side (`second` is NULL) or of both. Twins share lines. */
 static void split_sides(const product *p, const side *first, const side *second, bool twins)
 {
-    packing all = {p, {first, second}, twins, {0, 0}};
-    for (int i = 0; i < (second && !twins ? 2 : 1); i++) {
-        const side *s = all.sides[i];
-        all.tasks[i] = count_of(s->lines, MU_LINE_GROUP) * count_of(s->k, MU_FIXED_K);
-    }
-    mu_pool_run(split_task, &all, all.tasks[0] + all.tasks[1], p->workers);
+    packing all = {p, first, second, twins};
+    size_t tasks = count_of(first->lines, MU_LINE_GROUP) * count_of(first->k, MU_FIXED_K);
+    mu_pool_run(split_task, &all, tasks, p->workers);
 }
 
 /* ---- tiles ---- */
@@ -230,6 +228,8 @@ typedef struct pipeline {
     bool unmirrored[2]; /* and which do not write the mirror image themselves */
     size_t at[2][2];    /* row and column of the tile */
     size_t next;
+    const char *ahead;  /* of the micropanel of A that follows, what is to be fetched */
+    size_t ahead_bytes; /* during each tile */
 } pipeline;
 
 static void fill_triangle(pipeline *line, size_t which)
@@ -240,21 +240,21 @@ static void fill_triangle(pipeline *line, size_t which)
     p->rows->mirror(p->mirrored, (ptrdiff_t)p->ldc, row, row + end->rows, col, col + end->cols);
 }
 
-/* Multiply two micropanels. `end` has all but the sums. */
+/* Multiply two micropanels; line->ends[line->next] is what becomes of the sums. */
 static void multiply_panels(pipeline *line, size_t groups, const void *a, const void *b,
-                            const int32_t *start, const mu_tile_end *end)
+                            const int32_t *start)
 {
     const product *p = line->p;
     size_t now = line->next, before = !now;
-    line->ends[now] = *end;
+    mu_meanwhile meanwhile = {line->filled[before] ? &line->ends[before] : NULL, line->ahead,
+                              line->ahead_bytes};
     line->ends[now].sums = line->sums[now];
+    p->kernel->tile(p->digits, groups, a, b, start, line->sums[now], &meanwhile);
     if (!p->kernel->interleaved) {
-        p->kernel->tile(p->digits, groups, a, b, start, line->sums[now], NULL);
         p->kernel->combine(&line->ends[now]);
         return;
     }
-    p->kernel->tile(p->digits, groups, a, b, start, line->sums[now],
-                    line->filled[before] ? &line->ends[before] : NULL);
+    line->ahead += line->ahead_bytes;
     if (line->filled[before] && line->unmirrored[before]) {
         fill_triangle(line, before);
     }
@@ -274,23 +274,27 @@ static void finish_pipeline(pipeline *line)
     }
 }
 
-/* The part of the epilogue for the tile at (row, col), with its own mirror image if it may. */
-static mu_fixed_epilogue epilogue_at(const product *p, size_t row, size_t col, bool mirrors)
+/* The part of the epilogue for the tile at (row, col), with its own mirror image if it may. Copies
+ * only the terms that there are: this is called for every tile. */
+static void set_epilogue(const product *p, size_t row, size_t col, bool mirrors,
+                         mu_fixed_epilogue *f)
 {
     ptrdiff_t i = (ptrdiff_t)row, j = (ptrdiff_t)col;
-    mu_fixed_epilogue f = p->epilogue;
-    for (size_t t = 0; t < f.term_count; t++) {
-        f.terms[t].data += i * f.terms[t].row_stride + j * f.terms[t].col_stride;
+    const mu_fixed_epilogue *whole = &p->epilogue;
+    for (size_t t = 0; t < whole->term_count; t++) {
+        f->terms[t] = whole->terms[t];
+        f->terms[t].data += i * f->terms[t].row_stride + j * f->terms[t].col_stride;
     }
-    f.offset += i - j;
-    f.before = f.before ? f.before + i * f.before_ld + j : NULL;
-    f.sum = f.sum ? f.sum + i * f.sum_ld + j : NULL;
-    if (mirrors) {
-        f.mirror_ld = (ptrdiff_t)p->ldc;
-        f.mirror = p->mirrored + j * f.mirror_ld + i;
-        f.mirror_sum = p->mirrored != p->c;
-    }
-    return f;
+    f->term_count = whole->term_count;
+    f->shift = whole->shift;
+    f->offset = whole->offset + i - j;
+    f->sum = whole->sum ? whole->sum + i * whole->sum_ld + j : NULL;
+    f->sum_ld = whole->sum_ld;
+    f->sum_factor = whole->sum_factor;
+    f->accumulate = whole->accumulate;
+    f->mirror_ld = (ptrdiff_t)p->ldc;
+    f->mirror = mirrors ? p->mirrored + j * f->mirror_ld + i : NULL;
+    f->mirror_sum = p->mirrored != p->c;
 }
 
 /* The tile of C at micropanels i of A and j of B, from all k-blocks at hand. */
@@ -303,39 +307,44 @@ static void multiply_fixed_tile(pipeline *line, size_t i, size_t j)
     size_t blocks = count_of(a->k, MU_FIXED_K), panels = padded(a) / mr;
     bool mirrored = p->mirrored && p->kernel->interleaved;
     bool whole = mirrored && row >= col + nr && rows == mr && cols == nr;
-    line->unmirrored[line->next] = false;
-    mu_tile_end last = {.rows = rows,
-                        .cols = cols,
-                        .f = epilogue_at(p, row, col, whole),
-                        .c = p->c + row * p->ldc + col,
-                        .ldc = (ptrdiff_t)p->ldc};
+    const float *before = p->epilogue.before;
+    ptrdiff_t before_ld = p->epilogue.before_ld;
+    before = before ? before + (ptrdiff_t)row * before_ld + (ptrdiff_t)col : NULL;
     for (size_t block = 0; block < blocks; block++) {
         const int32_t *start = a->start ? a->start + (block * panels + i) * MU_SUMS * mr : NULL;
         size_t groups = groups_of(p, least(MU_FIXED_K, a->k - block * MU_FIXED_K));
-        mu_tile_end end = last;
+        mu_tile_end *end = &line->ends[line->next];
         bool complete = block + 1 == blocks;
-        if (!complete) {
-            end.f = (mu_fixed_epilogue){.before = last.f.before, .before_ld = last.f.before_ld};
-            end.c = line->partial;
-            end.ldc = (ptrdiff_t)nr;
-            last.f.before = line->partial;
-            last.f.before_ld = (ptrdiff_t)nr;
+        end->rows = rows;
+        end->cols = cols;
+        end->row_unit = a->unit + block * padded(a) + row;
+        end->col_unit = b->unit + block * padded(b) + col;
+        if (complete) {
+            set_epilogue(p, row, col, whole, &end->f);
+        } else {
+            end->f = (mu_fixed_epilogue){.term_count = 0};
         }
-        end.row_unit = a->unit + block * padded(a) + row;
-        end.col_unit = b->unit + block * padded(b) + col;
+        end->c = complete ? p->c + row * p->ldc + col : line->partial;
+        end->ldc = complete ? (ptrdiff_t)p->ldc : (ptrdiff_t)nr;
+        end->f.before = before;
+        end->f.before_ld = before_ld;
+        before = line->partial;
+        before_ld = (ptrdiff_t)nr;
         line->unmirrored[line->next] = complete && mirrored && !whole;
         line->at[line->next][0] = row;
         line->at[line->next][1] = col;
-        multiply_panels(line, groups, panel_at(p, a, block, i), panel_at(p, b, block, j), start,
-                        &end);
+        multiply_panels(line, groups, panel_at(p, a, block, i), panel_at(p, b, block, j), start);
     }
 }
 
 /* Tiles of rows [i0, i1) and columns [j0, j1) of C; `lower`: only those that reach the diagonal or
- * below it. A micropanel of B is used for all rows before the next one. */
+ * below it. A micropanel of A is used for all columns before the next one, which is fetched
+ * meanwhile: those of B stay in cache. */
 static void multiply_block(const product *p, size_t i0, size_t i1, size_t j0, size_t j1, bool lower)
 {
     const mu_int8_kernel *kernel = p->kernel;
+    size_t columns = count_of(j1 - j0, kernel->nr);
+    size_t bytes = panel_bytes(p, &p->a, least(MU_FIXED_K, p->a.k));
     pipeline line;
     line.p = p;
     line.filled[0] = line.filled[1] = false;
@@ -343,8 +352,11 @@ static void multiply_block(const product *p, size_t i0, size_t i1, size_t j0, si
     if (kernel->enter) {
         kernel->enter();
     }
-    for (size_t j = j0 / kernel->nr; j * kernel->nr < j1; j++) {
-        for (size_t i = i0 / kernel->mr; i * kernel->mr < i1; i++) {
+    for (size_t i = i0 / kernel->mr; i * kernel->mr < i1; i++) {
+        bool more = (i + 1) * kernel->mr < p->a.lines && p->a.k <= MU_FIXED_K;
+        line.ahead = more ? panel_at(p, &p->a, 0, i + 1) : NULL;
+        line.ahead_bytes = more ? bytes / columns : 0;
+        for (size_t j = j0 / kernel->nr; j * kernel->nr < j1; j++) {
             if (!lower || (i + 1) * kernel->mr > j * kernel->nr) {
                 multiply_fixed_tile(&line, i, j);
             }

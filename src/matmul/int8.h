@@ -85,12 +85,19 @@ typedef struct mu_tile_end {
     ptrdiff_t ldc;
 } mu_tile_end;
 
+/* What else a tile of an interleaved kernel does. */
+typedef struct mu_meanwhile {
+    const mu_tile_end *end; /* NULL, or the end of an earlier tile to be applied */
+    const char *ahead;      /* memory to be brought into the cache */
+    size_t bytes;           /* of that */
+} mu_meanwhile;
+
 typedef struct mu_int8_kernel {
     const char *name;
     mu_features needs;
     size_t mr, nr;
-    size_t groups;  /* G: micropanels hold a multiple of so many words per line */
-    bool by_rows; /* lines are packed fastest if k is adjacent in memory, and A only so */
+    size_t groups; /* G: micropanels hold a multiple of so many words per line */
+    bool by_rows;  /* lines are packed fastest if k is adjacent in memory, and A only so */
 
     /* `tile` applies the end of an earlier tile while it multiplies, because the matrix unit works
      * beside the vector units; and ends write mirror images. */
@@ -100,10 +107,10 @@ typedef struct mu_int8_kernel {
     void (*enter)(void);
     void (*leave)(void);
 
-    /* c[w][i][j] = start[w][i] + S_w, for D digits and `groups` words per line. `end` is NULL, or of
-     * other sums, if `interleaved`. */
+    /* c[w][i][j] = start[w][i] + S_w, for D digits and `groups` words per line. If
+     * `interleaved`, the end is of other sums; otherwise `meanwhile` is not read. */
     void (*tile)(int digits, size_t groups, const void *a, const void *b, const int32_t *start,
-                 int32_t *c, const mu_tile_end *end);
+                 int32_t *c, const mu_meanwhile *meanwhile);
 
     /* start[w][i] of a micropanel of A. NULL: `start` is not read. */
     void (*start)(int digits, size_t groups, const void *a, int32_t *start);

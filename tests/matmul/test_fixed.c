@@ -163,7 +163,8 @@ static void test_tiles_are_exact(void **state)
                 if (kernel->enter) {
                     kernel->enter();
                 }
-                kernel->tile(digits, groups, packed_a, packed_b, start, sums, NULL);
+                mu_meanwhile nothing = {.end = NULL};
+                kernel->tile(digits, groups, packed_a, packed_b, start, sums, &nothing);
                 if (kernel->leave) {
                     kernel->leave();
                 }

@@ -63,30 +63,46 @@ static void leave(void)
     _tile_release();
 }
 
-/* The end of an earlier tile, applied so many rows at a time. */
-typedef struct meanwhile {
+/* What is left to do beside the products, a part at a time. */
+typedef struct rest {
     const mu_tile_end *end;
-    size_t next, each;
-} meanwhile;
+    size_t next, each; /* rows of the end */
+    bool whole;
+    const char *ahead;
+    size_t bytes, part; /* ahead, and of that at a time */
+} rest;
 
-INLINE void go_on(meanwhile *m)
+static rest rest_of(const mu_meanwhile *meanwhile, size_t turns)
 {
-    if (m->end) {
-        end_rows(m->end, m->next, m->next + m->each);
-        prefetch_rows(m->end, m->next + 2 * m->each + 4, m->next + 3 * m->each + 4);
-        m->next += m->each;
+    rest r = {.end = meanwhile->end, .ahead = meanwhile->ahead, .bytes = meanwhile->bytes};
+    r.each = (MR + turns - 1) / turns;
+    r.part = r.bytes / turns;
+    if (r.end) {
+        r.whole = is_whole(r.end);
+        prefetch_rows(r.end, 0, 2 * r.each + 4);
     }
+    return r;
+}
+
+INLINE void go_on(rest *r)
+{
+    if (r->end) {
+        end_rows(r->end, r->next, r->next + r->each, r->whole);
+        prefetch_rows(r->end, r->next + 2 * r->each + 4, r->next + 3 * r->each + 4);
+        r->next += r->each;
+    }
+    for (size_t at = 0; at < r->part; at += ROW) {
+        __builtin_prefetch(r->ahead + at, 0, 2);
+    }
+    r->ahead += r->part;
 }
 
 static void tile(int digits, size_t groups, const void *packed_a, const void *packed_b,
-                 const int32_t *start, int32_t *c, const mu_tile_end *end)
+                 const int32_t *start, int32_t *c, const mu_meanwhile *meanwhile)
 {
     size_t blocks = groups / GROUPS, step = (size_t)digits * 2 * REGISTER;
-    meanwhile m = {end, 0, (MR + 2 * blocks - 1) / (2 * blocks)};
+    rest r = rest_of(meanwhile, 2 * blocks);
     (void)start;
-    if (end) {
-        prefetch_rows(end, 0, 2 * m.each + 4);
-    }
     MEMORY_BARRIER();
     const char *a = packed_a, *b = packed_b;
     _tile_zero(0);
@@ -149,7 +165,7 @@ static void tile(int digits, size_t groups, const void *packed_a, const void *pa
                 _tile_dpbssd(0, 4, 7);
                 _tile_dpbssd(1, 5, 7);
             }
-            go_on(&m);
+            go_on(&r);
         }
         int32_t *to = c + MR * NR + half * 16;
         _tile_stored(0, to, 4 * NR);

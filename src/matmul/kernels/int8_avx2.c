@@ -83,10 +83,10 @@ static void half_tile(int digits, size_t groups, const int8_t *a, const int8_t *
 }
 
 static void tile(int digits, size_t groups, const void *a, const void *b, const int32_t *start,
-                 int32_t *c, const mu_tile_end *end)
+                 int32_t *c, const mu_meanwhile *meanwhile)
 {
     (void)start;
-    (void)end;
+    (void)meanwhile;
     half_tile(digits, groups, a, b, c);
     half_tile(digits, groups, a, (const int8_t *)b + 16, c + 4);
 }

@@ -35,9 +35,9 @@
     for (size_t i = 0; i < MR; i++)
 
 static void tile(int digits, size_t groups, const void *packed_a, const void *packed_b,
-                 const int32_t *start, int32_t *c, const mu_tile_end *end)
+                 const int32_t *start, int32_t *c, const mu_meanwhile *meanwhile)
 {
-    (void)end;
+    (void)meanwhile;
     const int32_t *a = packed_a;
     const char *b = packed_b;
     __m512i s0[MR], s1[MR], s2[MR];

@@ -38,9 +38,9 @@ static inline __m256i columns_at(const char *b)
 }
 
 static void tile(int digits, size_t groups, const void *packed_a, const void *packed_b,
-                 const int32_t *start, int32_t *c, const mu_tile_end *end)
+                 const int32_t *start, int32_t *c, const mu_meanwhile *meanwhile)
 {
-    (void)end;
+    (void)meanwhile;
     const int32_t *a = packed_a;
     const char *b = packed_b;
     __m256i s0[MR], s1[MR], s2[MR];

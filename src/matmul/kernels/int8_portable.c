@@ -26,11 +26,11 @@ static void add_products(const int8_t *a, const int8_t *b, int32_t *c)
 }
 
 static void tile(int digits, size_t groups, const void *a, const void *b, const int32_t *start,
-                 int32_t *c, const mu_tile_end *end)
+                 int32_t *c, const mu_meanwhile *meanwhile)
 {
     const int8_t *rows = a, *columns = b;
     (void)start;
-    (void)end;
+    (void)meanwhile;
     memset(c, 0, MU_SUMS * MR * NR * sizeof *c);
     for (size_t g = 0; g < groups; g++) {
         for (int p = 0; p < digits; p++) {

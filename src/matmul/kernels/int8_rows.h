@@ -11,40 +11,42 @@ INLINE __mmask16 first_lanes(size_t n)
     return n >= LANES ? (__mmask16)0xffff : (__mmask16)((1u << n) - 1);
 }
 
-/* Whether the elements of a line from k on, BLOCK_K of them, are products of one number and one
- * element each, or sums of two of these. */
-INLINE bool is_plain(const mu_digit_source *s, size_t line, size_t k0, size_t k)
-{
-    ptrdiff_t place = (ptrdiff_t)line + s->offset - (ptrdiff_t)k0;
-    return k0 + BLOCK_K <= k && (s->diagonal == 0 || place < 0 || place >= BLOCK_K);
-}
-
 /* BLOCK_K elements of a line; those beyond k are 0. */
 INLINE void read_block(const mu_digit_source *s, size_t line, size_t k0, size_t k, __m512 to[4])
 {
-    if (!is_plain(s, line, k0, k)) {
-        float run[BLOCK_K] = {0};
-        read_run(s, line, k0, k0 < k ? least(k - k0, BLOCK_K) : 0, run);
-        MU_UNROLLED
-        for (size_t v = 0; v < 4; v++) {
-            to[v] = _mm512_loadu_ps(run + v * LANES);
-        }
-        return;
-    }
+    size_t n = k0 < k ? k - k0 : 0;
     ptrdiff_t at = (ptrdiff_t)line * s->line_stride + (ptrdiff_t)k0;
-    const float *data = s->data + at;
-    __m512 scale = _mm512_set1_ps(s->scale);
-    MU_UNROLLED
-    for (size_t v = 0; v < 4; v++) {
-        to[v] = _mm512_mul_ps(scale, _mm512_loadu_ps(data + v * LANES));
-    }
-    if (s->other) {
-        const float *other = s->other + at;
-        __m512 factor = _mm512_set1_ps(s->other_scale);
+    const float *data = s->data + at, *other = s->other ? s->other + at : NULL;
+    __m512 scale = _mm512_set1_ps(s->scale), other_scale = _mm512_set1_ps(s->other_scale);
+    if (n >= BLOCK_K) {
         MU_UNROLLED
         for (size_t v = 0; v < 4; v++) {
-            to[v] = _mm512_add_ps(to[v],
-                                  _mm512_mul_ps(factor, _mm512_loadu_ps(other + v * LANES)));
+            to[v] = _mm512_mul_ps(scale, _mm512_loadu_ps(data + v * LANES));
+        }
+        MU_UNROLLED
+        for (size_t v = 0; v < 4 && other; v++) {
+            __m512 more = _mm512_mul_ps(other_scale, _mm512_loadu_ps(other + v * LANES));
+            to[v] = _mm512_add_ps(to[v], more);
+        }
+    } else {
+        MU_UNROLLED
+        for (size_t v = 0; v < 4; v++) {
+            __mmask16 mask = first_lanes(n > v * LANES ? n - v * LANES : 0);
+            to[v] = _mm512_mul_ps(scale, _mm512_maskz_loadu_ps(mask, data + v * LANES));
+            if (other) {
+                __m512 more = _mm512_maskz_loadu_ps(mask, other + v * LANES);
+                to[v] = _mm512_add_ps(to[v], _mm512_mul_ps(other_scale, more));
+            }
+        }
+    }
+    ptrdiff_t place = (ptrdiff_t)line + s->offset - (ptrdiff_t)k0;
+    if (place >= 0 && place < BLOCK_K && (size_t)place < n && s->diagonal != 0) {
+        uint64_t lane = (uint64_t)1 << place;
+        __m512 diagonal = _mm512_set1_ps(s->diagonal);
+        MU_UNROLLED
+        for (size_t v = 0; v < 4; v++) {
+            __mmask16 mask = (__mmask16)(lane >> v * LANES & 0xffff);
+            to[v] = _mm512_mask_mov_ps(to[v], mask, _mm512_sub_ps(to[v], diagonal));
         }
     }
 }
@@ -73,12 +75,12 @@ static void largest_of_rows(const mu_digit_source *s, size_t lines, size_t k, ui
         }
         most[0] = _mm512_max_epi32(_mm512_max_epi32(most[0], most[1]),
                                    _mm512_max_epi32(most[2], most[3]));
-        int32_t each[LANES], all = 0;
-        _mm512_storeu_si512(each, most[0]);
-        for (size_t j = 0; j < LANES; j++) {
-            all = each[j] > all ? each[j] : all;
-        }
-        bits[line] = (uint32_t)all;
+        most[0] = _mm512_max_epi32(most[0], _mm512_shuffle_i32x4(most[0], most[0], 0x4e));
+        most[0] = _mm512_max_epi32(most[0], _mm512_shuffle_i32x4(most[0], most[0], 0xb1));
+        __m128i four = _mm512_castsi512_si128(most[0]);
+        four = _mm_max_epi32(four, _mm_shuffle_epi32(four, 0x4e));
+        four = _mm_max_epi32(four, _mm_shuffle_epi32(four, 0xb1));
+        bits[line] = (uint32_t)_mm_cvtsi128_si32(four);
     }
 }
 
@@ -103,7 +105,8 @@ INLINE void split_block(int digits, const mu_digit_source *s, size_t line, size_
     }
     /* Bytes 0 of two vectors, then their bytes 1; and the bytes 2 of two vectors. */
     const __m512i low = _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 1, 5, 9, 13, 17, 21, 25, 29);
-    const __m512i high = _mm512_setr_epi32(2, 6, 10, 14, 18, 22, 26, 30, 2, 6, 10, 14, 18, 22, 26, 30);
+    const __m512i high =
+        _mm512_setr_epi32(2, 6, 10, 14, 18, 22, 26, 30, 2, 6, 10, 14, 18, 22, 26, 30);
     __m512i a = _mm512_permutex2var_epi32(t[0], low, t[1]);
     __m512i b = _mm512_permutex2var_epi32(t[2], low, t[3]);
     digit[digits - 1] = _mm512_shuffle_i32x4(a, b, 0x44);
@@ -182,8 +185,7 @@ INLINE void pack_rows_of_b(int digits, const mu_digit_source *s, size_t lines, s
         for (size_t first = 0; first < NR; first += LANES) {
             split_lines_of(digits, s, first, lines, k0, k, unit, blocks, BLOCK_BYTES);
             for (size_t d = 0; d < (size_t)digits; d++) {
-                turn_block(blocks + d * BLOCK_BYTES,
-                           to + (d * NR + first) / LANES * BLOCK_BYTES);
+                turn_block(blocks + d * BLOCK_BYTES, to + (d * NR + first) / LANES * BLOCK_BYTES);
             }
         }
         to += (size_t)digits * NR / LANES * BLOCK_BYTES;
@@ -212,58 +214,96 @@ static void turn(int digits, size_t groups, const void *a, void *b)
 
 /* ---- the end of a tile ---- */
 
-/* Up to 16 elements of a row; the others are 0. */
-INLINE __m512 read_part(const float *from, ptrdiff_t stride, size_t n, __mmask16 mask)
+/* The elements of a row that the mask has; the others are 0. `whole`: it has all, and the stride is
+ * 1. */
+INLINE __m512 read_part(const float *from, ptrdiff_t stride, __mmask16 mask, bool whole)
 {
+    if (whole) {
+        return _mm512_loadu_ps(from);
+    }
     if (stride == 1) {
         return _mm512_maskz_loadu_ps(mask, from);
     }
     float elements[LANES] = {0};
-    for (size_t j = 0; j < n && j < LANES; j++) {
+    for (size_t j = 0; j < LANES && mask >> j & 1; j++) {
         elements[j] = from[(ptrdiff_t)j * stride];
     }
     return _mm512_loadu_ps(elements);
 }
 
-INLINE void end_row(const mu_tile_end *end, size_t i)
+INLINE void write_part(float *to, __mmask16 mask, bool whole, __m512 value)
 {
+    if (whole) {
+        _mm512_storeu_ps(to, value);
+    } else {
+        _mm512_mask_storeu_ps(to, mask, value);
+    }
+}
+
+/* Row i of the end of a tile; `whole`: of all columns, which are adjacent in every term. */
+INLINE void end_row(const mu_tile_end *end, size_t i, bool whole)
+{
+    enum { PARTS = NR / LANES };
     const mu_fixed_epilogue *f = &end->f;
     ptrdiff_t row = (ptrdiff_t)i;
     const __m512 fraction = _mm512_set1_ps(1.0f / 256);
-    for (size_t j = 0; j < end->cols; j += LANES) {
-        const int32_t *s = end->sums + i * NR + j;
-        size_t n = end->cols - j;
-        __mmask16 mask = first_lanes(n);
-        __m512 s0 = _mm512_cvtepi32_ps(_mm512_loadu_si512(s));
-        __m512 s1 = _mm512_cvtepi32_ps(_mm512_loadu_si512(s + MR * NR));
-        __m512 s2 = _mm512_cvtepi32_ps(_mm512_loadu_si512(s + 2 * MR * NR));
+    const __m512 row_unit = _mm512_set1_ps(end->row_unit[i]);
+    const int32_t *s = end->sums + i * NR;
+    __m512 value[PARTS];
+    __mmask16 mask[PARTS];
+    MU_UNROLLED
+    for (size_t v = 0; v < PARTS; v++) {
+        size_t j = v * LANES;
+        mask[v] = whole ? (__mmask16)0xffff : first_lanes(end->cols > j ? end->cols - j : 0);
+        __m512 s0 = _mm512_cvtepi32_ps(_mm512_loadu_si512(s + j));
+        __m512 s1 = _mm512_cvtepi32_ps(_mm512_loadu_si512(s + MR * NR + j));
+        __m512 s2 = _mm512_cvtepi32_ps(_mm512_loadu_si512(s + 2 * MR * NR + j));
         __m512 low = _mm512_add_ps(s1, _mm512_mul_ps(s2, fraction));
-        __m512 value = _mm512_add_ps(s0, _mm512_mul_ps(low, fraction));
-        value = _mm512_mul_ps(value, _mm512_set1_ps(end->row_unit[i]));
-        value = _mm512_mul_ps(value, _mm512_maskz_loadu_ps(mask, end->col_unit + j));
-        if (f->before) {
-            const float *before = f->before + row * f->before_ld + j;
-            value = _mm512_add_ps(value, _mm512_maskz_loadu_ps(mask, before));
+        value[v] = _mm512_add_ps(s0, _mm512_mul_ps(low, fraction));
+        value[v] = _mm512_mul_ps(value[v], row_unit);
+        value[v] = _mm512_mul_ps(value[v], read_part(end->col_unit + j, 1, mask[v], whole));
+    }
+    if (f->before) {
+        MU_UNROLLED
+        for (size_t v = 0; v < PARTS; v++) {
+            const float *before = f->before + row * f->before_ld + v * LANES;
+            value[v] = _mm512_add_ps(value[v], read_part(before, 1, mask[v], whole));
         }
-        for (size_t t = 0; t < f->term_count; t++) {
-            ptrdiff_t stride = f->terms[t].col_stride;
-            const float *term = f->terms[t].data + row * f->terms[t].row_stride;
-            __m512 other = read_part(term + (ptrdiff_t)j * stride, stride, n, mask);
-            value = _mm512_add_ps(value, _mm512_mul_ps(_mm512_set1_ps(f->terms[t].factor), other));
+    }
+    for (size_t t = 0; t < f->term_count; t++) {
+        ptrdiff_t stride = whole ? 1 : f->terms[t].col_stride;
+        const float *term = f->terms[t].data + row * f->terms[t].row_stride;
+        const __m512 factor = _mm512_set1_ps(f->terms[t].factor);
+        MU_UNROLLED
+        for (size_t v = 0; v < PARTS; v++) {
+            __m512 other =
+                read_part(term + (ptrdiff_t)(v * LANES) * stride, stride, mask[v], whole);
+            value[v] = _mm512_add_ps(value[v], _mm512_mul_ps(factor, other));
         }
-        ptrdiff_t place = row + f->offset - (ptrdiff_t)j;
-        if (f->shift != 0 && place >= 0 && place < LANES) {
-            __m512 more = _mm512_add_ps(value, _mm512_set1_ps(f->shift));
-            value = _mm512_mask_mov_ps(value, (__mmask16)(1u << place), more);
+    }
+    ptrdiff_t place = row + f->offset;
+    if (f->shift != 0 && place >= 0 && place < NR) {
+        uint64_t lane = (uint64_t)1 << place;
+        MU_UNROLLED
+        for (size_t v = 0; v < PARTS; v++) {
+            __m512 more = _mm512_add_ps(value[v], _mm512_set1_ps(f->shift));
+            __mmask16 here = (__mmask16)(lane >> v * LANES & 0xffff);
+            value[v] = _mm512_mask_mov_ps(value[v], here, more);
         }
-        _mm512_mask_storeu_ps(end->c + row * end->ldc + j, mask, value);
-        if (f->sum) {
-            float *sum = f->sum + row * f->sum_ld + j;
-            value = _mm512_mul_ps(_mm512_set1_ps(f->sum_factor), value);
+    }
+    MU_UNROLLED
+    for (size_t v = 0; v < PARTS; v++) {
+        write_part(end->c + row * end->ldc + v * LANES, mask[v], whole, value[v]);
+    }
+    if (f->sum) {
+        float *sum = f->sum + row * f->sum_ld;
+        MU_UNROLLED
+        for (size_t v = 0; v < PARTS; v++) {
+            value[v] = _mm512_mul_ps(_mm512_set1_ps(f->sum_factor), value[v]);
             if (f->accumulate) {
-                value = _mm512_add_ps(_mm512_maskz_loadu_ps(mask, sum), value);
+                value[v] = _mm512_add_ps(read_part(sum + v * LANES, 1, mask[v], whole), value[v]);
             }
-            _mm512_mask_storeu_ps(sum, mask, value);
+            write_part(sum + v * LANES, mask[v], whole, value[v]);
         }
     }
 }
@@ -288,11 +328,25 @@ INLINE void mirror_rows(const mu_tile_end *end, size_t i)
     }
 }
 
+INLINE bool is_whole(const mu_tile_end *end)
+{
+    bool whole = end->cols == NR;
+    for (size_t t = 0; t < end->f.term_count; t++) {
+        whole = whole && end->f.terms[t].col_stride == 1;
+    }
+    return whole;
+}
+
 /* Rows [begin, end) of the end of a tile. */
-static __attribute__((noinline)) void end_rows(const mu_tile_end *of, size_t begin, size_t end)
+static __attribute__((noinline)) void end_rows(const mu_tile_end *of, size_t begin, size_t end,
+                                               bool whole)
 {
     for (size_t i = begin; i < end && i < of->rows; i++) {
-        end_row(of, i);
+        if (whole) {
+            end_row(of, i, true);
+        } else {
+            end_row(of, i, false);
+        }
         if (of->f.mirror && i % LANES == LANES - 1) {
             mirror_rows(of, i + 1 - LANES);
         }
@@ -301,7 +355,7 @@ static __attribute__((noinline)) void end_rows(const mu_tile_end *of, size_t beg
 
 static void combine(const mu_tile_end *end)
 {
-    end_rows(end, 0, MR);
+    end_rows(end, 0, MR, is_whole(end));
 }
 
 /* Ask for rows [begin, end) of what the end of a tile reads. */

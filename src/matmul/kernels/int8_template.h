@@ -260,8 +260,8 @@ static void pack_a(int digits, const mu_digit_source *s, size_t lines, size_t k,
 }
 #endif
 
-static void pack_columns(int digits, const mu_digit_source *s, size_t lines, size_t k, size_t groups,
-                   const float *unit, void *packed)
+static void pack_columns(int digits, const mu_digit_source *s, size_t lines, size_t k,
+                         size_t groups, const float *unit, void *packed)
 {
     if (digits == 3) {
         pack_panel(NR, B_LINES, BIAS, 3, s, lines, k, groups, unit, packed);
