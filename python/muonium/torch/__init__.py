@@ -16,6 +16,12 @@ except ModuleNotFoundError as error:
     raise missing("muonium.torch", "PyTorch", "torch") from None
 del torch
 
+from ._factory import MuonFactory, parameter_groups
 from ._muon import Muon
+from ._orthogonalize import newton_schulz, orthogonalize
 
-__all__ = ["Muon"]
+for _public in (Muon, MuonFactory, newton_schulz, orthogonalize, parameter_groups):
+    _public.__module__ = __name__  # where users, pickles and the documentation look for them
+del _public
+
+__all__ = ["Muon", "MuonFactory", "newton_schulz", "orthogonalize", "parameter_groups"]

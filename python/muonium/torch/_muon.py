@@ -6,6 +6,7 @@ from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple, Union
 
 import torch
 
+from .._functions import info
 from .._handle import Report
 from .._options import refuse_unknown
 from ._groups import (complete_foreign, fix_adam_rate, follow_group, log_routes, merge_groups,
@@ -233,6 +234,17 @@ class Muon(torch.optim.Optimizer):
             self._link = self._make_link(self.param_groups, entries)
 
     # ---- reports and files ----
+
+    def __repr__(self) -> str:
+        """The recipe, who gets what, and the kernel that computes it, before the groups."""
+        if self._link is None or not self._link.whole:
+            return super().__repr__()
+        reports = self.report()
+        muon = sum(report.optimizer == "muon" for report in reports)
+        recipes = sorted({str(group["recipe"]) for group in self.param_groups})
+        return (f"<{type(self).__name__} recipe {', '.join(recipes)}: {muon} Muon and "
+                f"{len(reports) - muon} AdamW parameters, kernel {info()['kernel']}>\n"
+                + super().__repr__())
 
     def report(self) -> List[Report]:
         """What every parameter gets, and why; before or after any step. Frozen parameters
