@@ -12,7 +12,7 @@ from .._handle import Handle
 from .._library import State
 from .._options import KNOWN, make_options
 from ._groups import given_of, names_of_group, whole_steps
-from ._tensors import (DTYPES, is_dense, is_packed, refuse_flattened, refuse_foreign,
+from ._tensors import (DTYPES, is_dense, is_dtensor, is_packed, refuse_flattened, refuse_foreign,
                        refuse_freed)
 
 _STATE_DTYPES = {F32: torch.float32, BF16: torch.bfloat16}
@@ -56,6 +56,7 @@ class Link:
         self.frozen: List[tuple] = []  # parameters to be added with their first gradient
         self.groups: List[tuple] = []
         self.stepped = False  # there may be state that Python has not seen
+        self.complete = False  # state includes parameters that have taken no step
         self.whole = False    # not while parameters are being added
         for group in groups:
             self.add_group(group, state)
@@ -64,7 +65,7 @@ class Link:
     @staticmethod
     def takes(group):
         """Whether add_group can add such a group."""
-        return True
+        return not any(map(is_dtensor, group["params"]))
 
     def add_group(self, group, state=None):
         self.whole = False
@@ -220,7 +221,7 @@ class Link:
         found = defaultdict(dict)
         for number, p in enumerate(self.params):
             state = self.handle.state(number)
-            if state.steps == 0:
+            if state.steps == 0 and not self.complete:
                 continue
             exact = torch.float32 if state.steps <= 2**24 else torch.float64
             entry = {"step": torch.tensor(float(state.steps), dtype=exact)}

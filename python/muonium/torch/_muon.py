@@ -13,6 +13,7 @@ from ._groups import (complete_foreign, fix_adam_rate, follow_group, log_routes,
                       only_tensor, recipe_defaults, recipe_of, route_of_group, tensors_and_names,
                       whole_steps, with_counts)
 from ._link import Link, Restrided
+from ._tensors import is_dtensor
 
 _UNSET: Any = object()  # where None has a meaning of its own
 
@@ -108,6 +109,10 @@ class Muon(torch.optim.Optimizer):
 
     def _make_link(self, groups: List[Dict[str, Any]], state: Any = None) -> Any:
         """The connection to the library for these groups, which go on from `state`."""
+        if any(is_dtensor(p) for group in groups for p in group["params"]):
+            from ._sharded import ShardedLink
+
+            return ShardedLink(groups, state)
         return Link(groups, state)
 
     def _warn_of_missing_names(self):
@@ -129,6 +134,9 @@ class Muon(torch.optim.Optimizer):
         self._settle()
         if not self._link.follow(self.param_groups):
             self._link = self._make_link(self.param_groups, self.state)
+        if self._is_empty_step():
+            self.init_state()
+            return loss
         try:
             self._link.step()
         except Restrided:
@@ -139,7 +147,21 @@ class Muon(torch.optim.Optimizer):
             log_routes(self.report())
         return loss
 
+    def _is_empty_step(self):
+        """Whether this is the step by which torch.distributed.checkpoint makes state: the first,
+        with a rate of 0 and gradients of 0. It must not move a parameter or count."""
+        groups = self.param_groups
+        return (all(group["lr"] == 0 for group in groups) and not self.state
+                and not any(p.grad.any() for group in groups for p in group["params"]
+                            if p.grad is not None))
+
     # ---- state ----
+
+    def init_state(self) -> None:
+        """Make the state of every parameter present before the first step, as checkpoints of many
+        processes need it: state_dict() then has all tensors, zeros, with step 0."""
+        self._settle()
+        self._link.complete = self._link.stepped = True
 
     @property  # type: ignore[override]
     def state(self) -> Dict[Any, Any]:

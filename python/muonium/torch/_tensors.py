@@ -7,13 +7,25 @@ from .._arrays import BF16, F16, F32, freed, refuse_outside_storage
 DTYPES = {torch.float32: F32, torch.bfloat16: BF16, torch.float16: F16}
 
 
+def is_dtensor(p):
+    """Whether p is a DTensor, told without importing torch.distributed."""
+    return hasattr(p, "placements") and hasattr(p, "device_mesh")
+
+
 def refuse_foreign(p, name):
     """A parameter must be host memory of a type that the library knows."""
+    if getattr(p, "_is_flat_param", False) or "_fsdp_wrapped_module" in name and p.ndim < 2:
+        raise TypeError(f"{name!r} is a flat parameter of FullyShardedDataParallel (FSDP1), which "
+                        "joins matrices end to end: Muon needs the matrices. Use FSDP2 "
+                        "(torch.distributed.fsdp.fully_shard), which keeps them")
+    if hasattr(p, "ds_id") or hasattr(p, "ds_tensor"):
+        raise TypeError(f"{name!r} is partitioned by DeepSpeed's ZeRO 3, whose partitions are flat: "
+                        "Muon needs the matrices. Use FSDP2 (fully_shard)")
     if p.layout is not torch.strided:
         raise TypeError(f"{name!r} is {p.layout}: parameters are dense tensors")
     if not p.is_cpu:
-        raise ValueError(f"{name!r} is on {p.device}: Muonium computes on the CPU. Keep a copy of it "
-                         "there for the optimizer, as offloading tools do")
+        raise ValueError(f"{name!r} is on {p.device}: Muonium computes on the CPU. use "
+                         "muonium.torch.OffloadMuon, or CPUOffloadPolicy of FSDP2")
     if p.dtype not in DTYPES:
         raise TypeError(f"{name!r} is {p.dtype}: parameters are float32, bfloat16 or float16")
     if p.is_neg():
