@@ -35,6 +35,14 @@ def _steps(strides):
     return None if strides is None else (ctypes.c_ssize_t * MAX_DIMS)(*strides)
 
 
+class HalfCopies(NamedTuple):
+    """Of an f32 parameter: gradient and outgoing copy, of a half type."""
+
+    dtype: int  # a muonium_dtype
+    grad: int   # addresses
+    copy: int
+
+
 class Handle:
     """Owns a muonium_optimizer; its parameters are known by their numbers."""
 
@@ -58,7 +66,8 @@ class Handle:
         return group
 
     def add(self, name: Optional[str], data: Array, given: Mapping[str, Any],
-            group: Optional[ctypes.c_void_p] = None, grad_strides: Optional[tuple] = None) -> int:
+            group: Optional[ctypes.c_void_p] = None, grad_strides: Optional[tuple] = None,
+            half: Optional[HalfCopies] = None) -> int:
         """Add a parameter with the options that concern it; its number."""
         if len(data.shape) > MAX_DIMS:
             raise ValueError(f"{shown(name or 'a parameter')} has {len(data.shape)} dimensions: at most "
@@ -67,6 +76,9 @@ class Handle:
                         ndim=len(data.shape), data=data.address, strides=_steps(data.strides),
                         grad_strides=_steps(grad_strides))
         tensor.shape[:len(data.shape)] = data.shape
+        if half is not None:
+            tensor.half_grad, tensor.grad = half.dtype, half.grad
+            tensor.copy, tensor.copy_dtype = half.copy, half.dtype
         tensor_options(tensor, given)
         library.muonium_add_sized(self._pointer, tensor, ctypes.sizeof(tensor), group)
         self._length += 1
@@ -84,6 +96,10 @@ class Handle:
     def set(self, name: str, value: float, group: Optional[ctypes.c_void_p] = None) -> None:
         """Change lr, weight_decay or momentum, of a group or of all."""
         getattr(library, "muonium_set_" + name)(self._pointer, group, value)
+
+    def set_grad_scale(self, scale: float) -> None:
+        """The factor on the gradients of the next steps."""
+        library.muonium_set_grad_scale(self._pointer, scale)
 
     def report(self, parameter: int) -> Report:
         found = _library.ParameterReport()

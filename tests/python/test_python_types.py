@@ -112,6 +112,16 @@ assert_type(muonium.presets(), Dict[str, List[Tuple[float, float, float]]])
 assert_type(muonium.threads(), int)
 assert_type(muonium.__version__, str)
 
+muonium.torch.Muon([], lr=0.1, recipe="muonium", normuon=True).init_state()
+assert_type(muonium.torch.Muon([]).report()[0].steps, int)
+assert_type(muonium.torch.Muon([]).counters(), Dict[str, Any])
+offload: muonium.torch.Muon = muonium.torch.OffloadMuon([], max_norm=1.0, bucket_bytes=1 << 20)
+assert_type(muonium.torch.parameter_groups(Any), List[Dict[str, Any]])
+
+muonium.torch.Muon([], weight_decay="much")  # incompatible type "str"
+muonium.torch.OffloadMuon([], max_norm="1")  # incompatible type "str"
+muonium.torch.Moun([])  # has no attribute "Moun"
+muonium.torch.orthogonalize(x, steps="5")  # incompatible type "str"
 muonium.orthogonalise(x)  # has no attribute "orthogonalise"
 muonium.orthogonalize(x, stesp=3)  # Unexpected keyword argument "stesp"
 muonium.orthogonalize(x, precision="f23")  # No overload variant
@@ -159,7 +169,7 @@ def test_mypy_believes_the_types(mypy, tmp_path):
         said[int(line)] = said.get(int(line), "") + text
     expected = {number: line.split("  # ")[1]
                 for number, line in enumerate(SAMPLE.splitlines(), 1) if "  # " in line}
-    assert len(expected) == 10
+    assert len(expected) == 14
     assert set(said) == set(expected), done.stdout
     for number, text in expected.items():
         assert text in said[number]

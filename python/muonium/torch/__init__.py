@@ -18,10 +18,11 @@ del torch
 
 from ._factory import MuonFactory, parameter_groups
 from ._muon import Muon
+from ._offload import OffloadMuon
 from ._orthogonalize import newton_schulz, orthogonalize
 
-for _public in (Muon, MuonFactory, newton_schulz, orthogonalize, parameter_groups):
+for _public in (Muon, MuonFactory, OffloadMuon, newton_schulz, orthogonalize, parameter_groups):
     _public.__module__ = __name__  # where users, pickles and the documentation look for them
 del _public
 
-__all__ = ["Muon", "MuonFactory", "newton_schulz", "orthogonalize", "parameter_groups"]
+__all__ = ["Muon", "MuonFactory", "OffloadMuon", "newton_schulz", "orthogonalize", "parameter_groups"]

@@ -11,6 +11,7 @@ from .._arrays import Array, BF16, F16, F32, dense_strides, refuse_outside_stora
 from .._handle import Handle
 from .._library import State
 from .._options import KNOWN, make_options
+from ._device import DeviceAdam, stays_on_device
 from ._groups import given_of, names_of_group, whole_steps
 from ._tensors import (DTYPES, is_dense, is_dtensor, is_packed, refuse_flattened, refuse_foreign,
                        refuse_freed)
@@ -55,6 +56,7 @@ class Link:
         self.given: List[Optional[int]] = []    # and of gradients
         self.frozen: List[tuple] = []  # parameters to be added with their first gradient
         self.groups: List[tuple] = []
+        self.device = DeviceAdam()
         self.stepped = False  # there may be state that Python has not seen
         self.complete = False  # state includes parameters that have taken no step
         self.whole = False    # not while parameters are being added
@@ -68,18 +70,29 @@ class Link:
         return not any(map(is_dtensor, group["params"]))
 
     def add_group(self, group, state=None):
-        self.whole = False
-        pointer = self.handle.add_group(make_options(group["recipe"], given_of(group)))
-        index = len(self.groups)
-        self.groups.append((pointer, live_of(group), settled_of(group), list(group["params"])))
-        for p, name in zip(group["params"], names_of_group(index, group)):
+        pointer, named = self.add_group_only(group)
+        for p, name in named:
             entry = state.get(p) if state else None
+            if stays_on_device(p):
+                self.device.add(p, name, group)
+                if entry:
+                    self.device.set_state(p, entry)
+                    self.stepped = True
+                continue
             refuse_foreign(p, name)
             if p.requires_grad or p.grad is not None or entry:
                 self.add(p, name, group, pointer, entry)
             else:
                 self.frozen.append((p, name, group, pointer))
         self.whole = True
+
+    def add_group_only(self, group):
+        """Add a group without its parameters; its pointer, and the parameters with their names."""
+        self.whole = False
+        pointer = self.handle.add_group(make_options(group["recipe"], given_of(group)))
+        index = len(self.groups)
+        self.groups.append((pointer, live_of(group), settled_of(group), list(group["params"])))
+        return pointer, zip(group["params"], names_of_group(index, group))
 
     def add(self, p, name, group, pointer, entry=None):
         strides = dense_strides(p.shape)
@@ -130,6 +143,7 @@ class Link:
         held, given = self.check_memory(grads, data, sources)
         self.stepped = True  # before the step, since an interrupt may follow it at once
         self.handle.step(data, sources)
+        self.device.step()
         self.data, self.sources, self.held, self.given = data, sources, held, given
 
     def thaw(self):
@@ -203,7 +217,7 @@ class Link:
         return torch.empty_strided(shape, told, dtype=dtype).copy_(g)
 
     def reports(self):
-        return self.handle.reports()
+        return self.handle.reports() + self.device.reports()
 
     def counters(self):
         return self.handle.counters()
@@ -231,6 +245,7 @@ class Link:
                     shape = (state.rows,) if key == "normuon" else p.shape
                     entry[key] = self.view(address, dtype_of(field, state), shape)
             found[p] = entry
+        found.update(self.device.state())
         return found
 
     def view(self, address, dtype, shape):

@@ -269,6 +269,10 @@ class ShardedLink:
         self.settled = [self.settled_of(group) for group in groups]
         for index, group in enumerate(groups):
             self.add(index, group)
+        if not self.local:  # every parameter is a sharded matrix
+            nothing: Dict[str, Any] = {"params": [], "param_names": []}
+            self.local.append({**groups[0], **nothing})
+            self.origins.append((groups[0], nothing))
         self.inner = Link(self.local, self.inner_state(state))
         by_ranks: Dict[Any, List[_Matrix]] = {}
         for matrix in self.matrices:
@@ -457,7 +461,9 @@ class ShardedLink:
             if m.steps or self.complete:
                 found[m.p] = {"step": torch.tensor(float(m.steps)),
                               "momentum_buffer": _like(m.p, m.momentum)}
-        return found
+        # In the order of the groups: collectives over a state dict need the same on every rank.
+        return defaultdict(dict, {p: found[p] for params in self.groups for p in params
+                                  if p in found})
 
     def inner_state(self, state):
         """State by DTensor as state by its local part."""

@@ -1,0 +1,298 @@
+"""muonium.torch.OffloadMuon on the CPU device, with copies on a thread, against muonium.torch.Muon on
+f32 masters; and torchao's CPUOffloadOptimizer around muonium.torch.Muon. No GPU has run this.
+"""
+import contextlib
+import copy
+import types
+
+import pytest
+import torch
+import torchao.optim.cpu_offload as torchao_offload
+
+import beside  # noqa: F401, finds the package
+
+import muonium
+from muonium.torch import Muon, OffloadMuon
+
+torch.set_num_threads(1)
+OPTIONS = {"lr": 5e-3, "recipe": "muonium", "weight_decay": 0.1}
+STEPS = 12
+
+
+def net(dtype=torch.float32):
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(24, 40), torch.nn.GELU(), torch.nn.LayerNorm(40),
+                               torch.nn.Linear(40, 24)).to(dtype)
+
+
+def backward(model, step, factor=1.0):
+    dtype = next(model.parameters()).dtype
+    x = torch.randn(48, 24, generator=torch.Generator().manual_seed(step)).to(dtype)
+    (factor * (model(x) - x.flip(1)).square().mean()).backward()
+
+
+def train(model, optimizer, steps=STEPS, first=0):
+    for step in range(first, first + steps):
+        optimizer.zero_grad()
+        backward(model, step)
+        optimizer.step()
+
+
+def offload(model, **options):
+    return OffloadMuon(model.named_parameters(), **{**OPTIONS, **options})
+
+
+def assert_same_bits(model, other):
+    assert all(torch.equal(p, q) for p, q in zip(model.parameters(), other.parameters()))
+
+
+def weights_of(model):
+    return [p.detach().clone() for p in model.parameters()]
+
+
+@pytest.mark.parametrize("bucket_bytes", [1, 5000, 1 << 30])
+@pytest.mark.parametrize("options", [{}, {"recipe": "moonlight", "precision": "f32"},
+                                     {"momentum_form": "ema_corrected", "state_dtype": "bf16"}])
+def test_it_is_muon(options, bucket_bytes):
+    model, plain = net(), net()
+    optimizer = offload(model, bucket_bytes=bucket_bytes, **options)
+    train(model, optimizer)
+    train(plain, Muon(plain, **{**OPTIONS, **options}))
+    assert_same_bits(model, plain)
+    assert optimizer.counters()["steps"] == STEPS and optimizer.counters()["copy_seconds"] > 0
+
+
+class Masters:
+    """What OffloadMuon does in one pass, step by step."""
+
+    def __init__(self, model, **options):
+        self.model = model
+        self.masters = [torch.nn.Parameter(p.detach().float()) for p in model.parameters()]
+        names = [name for name, _ in model.named_parameters()]
+        self.optimizer = Muon(list(zip(names, self.masters)), **{**OPTIONS, **options})
+
+    def zero_grad(self):
+        self.model.zero_grad()
+
+    def step(self):
+        for p, master in zip(self.model.parameters(), self.masters):
+            master.grad = None if p.grad is None else p.grad.float()
+        self.optimizer.step()
+        with torch.no_grad():
+            for p, master in zip(self.model.parameters(), self.masters):
+                p.copy_(master)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_parameters_have_masters(dtype):
+    model, plain = net(dtype), net(dtype)
+    optimizer, masters = offload(model), Masters(plain)
+    train(model, optimizer)
+    train(plain, masters)
+    assert_same_bits(model, plain)
+    for p, master in zip(model.parameters(), masters.masters):
+        assert torch.equal(optimizer.state[p]["master"], master)
+
+
+def test_it_resumes():
+    whole, half = net(torch.bfloat16), net(torch.bfloat16)
+    train(whole, offload(whole), 2 * STEPS)
+    optimizer = offload(half)
+    train(half, optimizer)
+    again = copy.deepcopy(half)
+    for p in again.parameters():
+        p._post_accumulate_grad_hooks = None
+    resumed = offload(again)
+    resumed.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    train(again, resumed, STEPS, STEPS)
+    assert_same_bits(whole, again)
+
+
+def test_accumulation():
+    model, plain = net(), net()
+    optimizer, other = offload(model), Muon(plain, **OPTIONS)
+    for step in range(3):
+        for host, stepped in ((model, optimizer), (plain, other)):
+            stepped.zero_grad()
+            backward(host, 2 * step)
+            backward(host, 2 * step + 1)
+            stepped.step()
+    assert_same_bits(model, plain)
+
+
+def test_clipping():
+    ours, theirs, plain = net(), net(), net()
+    optimizer = offload(ours, max_norm=0.1)
+    others = [(theirs, offload(theirs)), (plain, Muon(plain, **OPTIONS))]
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        backward(ours, step)
+        assert torch.nn.utils.get_total_norm([p.grad for p in ours.parameters()]) > 0.1
+        optimizer.step()
+        for model, stepped in others:
+            stepped.zero_grad()
+            backward(model, step)
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1)  # after the gradients left
+            stepped.step()
+    assert_same_bits(theirs, plain)
+    for p, q in zip(ours.parameters(), plain.parameters()):  # the factor is rounded elsewhere
+        assert (p - q).norm() <= 2e-6 * q.norm()
+
+
+def test_grad_scaler():
+    model = net(torch.float16)
+    optimizer = offload(model)
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    for step in range(4):
+        before = weights_of(model)
+        optimizer.zero_grad()
+        x = torch.randn(48, 24, generator=torch.Generator().manual_seed(step)).half()
+        loss = (model(x) - x.flip(1)).float().square().mean()
+        scaler.scale(loss).backward()
+        if step == 2:
+            model[0].weight.grad[0, 0] = float("inf")
+        scaler.step(optimizer)
+        scaler.update()
+        assert all(torch.equal(p, q) for p, q in zip(model.parameters(), before)) == (step == 2)
+    assert scaler.get_scale() == 512.0 and optimizer.counters()["steps"] == 3
+    scaled, plain = net(torch.bfloat16), net(torch.bfloat16)
+    one = offload(scaled)
+    one.grad_scale = torch.tensor(4.0)  # a power of two: no rounding
+    backward(scaled, 0, 4.0)
+    one.step()
+    backward(plain, 0)
+    Masters(plain).step()
+    assert_same_bits(scaled, plain)
+
+
+def test_after_an_error_nothing_has_changed():
+    model = net()
+    optimizer = offload(model, bucket_bytes=1)
+    train(model, optimizer, 2)
+    before, momentum = weights_of(model), copy.deepcopy(optimizer.state[model[0].weight])
+    backward(model, 3)
+    model[3].bias.grad[0] = float("nan")
+    with pytest.raises(muonium.NonFiniteError, match="gradient of '3.bias'"):
+        optimizer.step()
+    assert all(torch.equal(p, q) for p, q in zip(model.parameters(), before))
+    assert torch.equal(optimizer.state[model[0].weight]["momentum_buffer"],
+                       momentum["momentum_buffer"])
+
+
+def test_weights_that_others_load_are_taken_up():
+    model, plain = net(torch.bfloat16), net(torch.bfloat16)
+    optimizer = offload(model)
+    train(model, optimizer, 2)
+    model.load_state_dict(plain.state_dict())
+    fresh = offload(model)
+    optimizer.load_state_dict({**fresh.state_dict(), "state": {}})
+    train(model, optimizer)
+    train(plain, offload(plain))
+    assert_same_bits(model, plain)
+
+
+def test_gradients_are_dropped_once_they_are_copied():
+    model, plain = net(), net()
+    optimizer = offload(model, offload_gradients=True)
+    backward(model, 0)
+    assert all(p.grad is None for p in model.parameters())
+    with pytest.raises(RuntimeError, match="got a second gradient before the step"):
+        backward(model, 1)
+    model = net()
+    train(model, offload(model, offload_gradients=True))
+    train(plain, Muon(plain, **OPTIONS))
+    assert_same_bits(model, plain)
+
+
+def test_parameters_without_gradients_stay():
+    model = net()
+    optimizer = offload(model)
+    train(model, optimizer, 2)
+    before = weights_of(model)
+    backward(model, 2)
+    model[0].weight.grad = None
+    optimizer.step()
+    assert [torch.equal(p, q) for p, q in zip(model.parameters(), before)] == [
+        True, False, False, False, False, False]
+    model[0].requires_grad_(False)
+    frozen = offload(model)
+    train(model, frozen, 1)
+    assert torch.equal(model[0].weight, before[0])
+    model[0].requires_grad_(True)
+    train(model, frozen, 1)
+    assert not torch.equal(model[0].weight, before[0])
+
+
+def test_wrong_arguments():
+    with pytest.raises(ValueError, match="max_norm is 0"):
+        offload(net(), max_norm=0)
+    with pytest.raises(TypeError, match="float64"):
+        offload(net(torch.float64))
+
+
+# ---- torchao ----
+
+
+class Elsewhere(torch.nn.Parameter):
+    """A parameter that says it is on a device. Its memory is the host's."""
+
+    is_cpu = property(lambda self: False)
+
+
+@pytest.fixture
+def device(monkeypatch):
+    """torchao with the CPU in the place of CUDA: streams do nothing, and nothing is pinned."""
+    nothing = types.SimpleNamespace(wait_stream=lambda other: None, synchronize=lambda: None,
+                                    record_event=lambda: types.SimpleNamespace(
+                                        synchronize=lambda: None))
+    cuda = types.SimpleNamespace(Stream=lambda: nothing, current_stream=lambda: nothing,
+                                 stream=lambda stream: contextlib.nullcontext())
+
+    def empty_like(t, device=None, pin_memory=False):
+        return torch.empty(t.shape, dtype=t.dtype)
+
+    stand_in = types.SimpleNamespace(**{name: getattr(torch, name) for name in (
+        "no_grad", "optim")}, cuda=cuda, empty_like=empty_like)
+    monkeypatch.setattr(torchao_offload, "torch", stand_in)
+    monkeypatch.setattr(torchao_offload, "get_available_devices", lambda: ["cpu", "cuda"])
+
+
+def test_torchao(device):
+    """At its default settings: tensors of fewer than 4096 elements stay on the device, with torch's
+    AdamW."""
+    torch.manual_seed(0)
+    start = {"large": torch.randn(64, 80), "small": torch.randn(20, 30), "bias": torch.randn(64)}
+    ours = {name: Elsewhere(w.clone()) for name, w in start.items()}
+    with pytest.warns(UserWarning, match="have no names"):
+        optimizer = torchao_offload.CPUOffloadOptimizer(ours.values(), Muon, lr=1e-2,
+                                                        recipe="muonium")
+    large = torch.nn.Parameter(start["large"].clone())
+    small = [torch.nn.Parameter(start[name].clone()) for name in ("small", "bias")]
+    expected = [Muon([("large", large)], lr=1e-2, recipe="muonium")]
+    adam = expected[0].defaults
+    options = muonium._library.options_of("muonium")
+    expected.append(torch.optim.AdamW(
+        small, lr=options.adam_lr_scale * 1e-2, betas=(options.adam_beta1, options.adam_beta2),
+        eps=options.adam_eps if options.adam_eps >= 0 else adam["eps"],
+        weight_decay=adam["weight_decay"] if options.adam_weight_decay < 0
+        else options.adam_weight_decay))
+    for step in range(STEPS):
+        for p, q in zip(ours.values(), [large, *small]):
+            generator = torch.Generator().manual_seed(step)
+            g = torch.randn(p.shape, generator=generator)
+            (p * g).sum().backward()
+            q.grad = g
+        optimizer.step()
+        for theirs in expected:
+            theirs.step()
+        optimizer.zero_grad()
+    for p, q in zip(ours.values(), [large, *small]):
+        assert torch.equal(p.detach(), q)
+    saved = copy.deepcopy(optimizer.state_dict())
+    optimizer.load_state_dict(saved)
+    assert set(saved["on-device"]["state"]) == {0, 1}
+
+
+def test_a_large_matrix_on_a_device_is_refused():
+    with pytest.raises(ValueError, match="OffloadMuon"):
+        Muon([("w", Elsewhere(torch.zeros(64, 64)))])
