@@ -17,7 +17,7 @@ SMALL = 4096  # elements: fewer stay on the device, as in torchao
 
 def stays_on_device(p: torch.Tensor) -> bool:
     """Whether a parameter is one for DeviceAdam."""
-    return not p.is_cpu and (p.numel() < SMALL or p.ndim < 2) and p.is_floating_point()
+    return not (p.is_cpu or p.is_meta) and (p.numel() < SMALL or p.ndim < 2) and p.is_floating_point()
 
 
 class DeviceAdam:
