@@ -134,11 +134,14 @@ MUONIUM_API muonium_status muonium_set_allocator(const muonium_allocator *alloca
 /* Set the number of threads. The number includes the calling thread and holds from the next call
  * on. It is at most 1024. With 0 the library returns to the default: the value of the environment
  * variable MUONIUM_NUM_THREADS if it is set, else the number of CPUs that the affinity mask
- * allows. If the variable is set to anything but a number from 1 to 1024, `threads` = 0 is
- * refused; every call that computes is refused too, until another number is set here. Threads
- * start when first needed. They survive fork: a child process starts its own threads. If several
- * threads of the program call the library at a time, one of them gets the pool and the others work
- * alone. */
+ * allows, and no more than the CPU quota of the control group, rounded up: a container that may
+ * use 2 of 64 CPUs gets 2 threads. If the variable is set to anything but a number from 1 to 1024,
+ * `threads` = 0 is refused; every call that computes is refused too, until another number is set
+ * here. Threads start when first needed; if some cannot be started, the call goes on with fewer.
+ * They survive fork: a child process starts its own threads. If several threads of the program
+ * call the library at a time, one of them gets the pool and the others work alone. With the
+ * environment variable MUONIUM_PIN=1 each thread that the library starts is bound to a CPU,
+ * neighbours to neighbours; otherwise none is bound. */
 MUONIUM_API muonium_status muonium_set_threads(int threads);
 
 /* The number of threads that the next call may use. It is at least 1. */
@@ -674,9 +677,9 @@ typedef struct muonium_options {
     uint64_t seed;             /* of stochastic_rounding */
 
     /* These are taken from the options of muonium_create, not from those of groups. */
-    size_t scratch_bytes; /* scratch memory beyond the workspace of one matrix. 0: in all, the
-                             largest of that workspace, three times the largest matrix, half of
-                             it for each thread, and 2 MB */
+    size_t scratch_bytes; /* scratch memory beyond what one matrix needs. With more, more teams of
+                             threads have a matrix each at the same time. 0: as much as pays, and
+                             at most the larger of half of the parameters' own bytes and 2 MB */
     muonium_log *log;     /* NULL: silent. Gets the routes of all parameters before the first
                              step, the lines of muonium_warnings after "warning: ", and notes about
                              problems that are not errors */

@@ -222,10 +222,53 @@ typedef void mu_task(void *context, size_t index, unsigned worker);
  * return from that task. */
 void mu_pool_run(mu_task *task, void *context, size_t count, unsigned max_workers);
 
-/* The most workers that a run started now by this thread can have: 1 inside a
- * task, else the number of threads in force. The number may change at any time,
+/* The most workers that a run started now by this thread can have: 1 inside a task, the width of
+ * its team inside a job, else the number of threads in force. The number may change at any time,
  * so pass as `max_workers` the value that scratch memory was sized by. */
 unsigned mu_pool_workers(void);
+
+/* ---- teams.c: jobs that teams of workers do at the same time ---- */
+
+enum { MU_MAX_TEAMS = 128 };
+
+/* `count` independent jobs, the longest first. job(context, index, team) runs in the leader of a
+ * team: within it mu_pool_run divides a run among up to `width` workers, the leader included,
+ * and mu_pool_workers is `width`. Up to `teams` jobs run at the same time, each with a number of
+ * its own below that, which can index private scratch memory. Workers that no job needs do
+ * filler(filler_context, 0..filler_count-1, 0), which is independent of the jobs. */
+typedef struct mu_jobs {
+    mu_task *job;
+    void *context;
+    size_t count;
+    unsigned teams; /* at most MU_MAX_TEAMS count */
+    unsigned width;
+    mu_task *filler;
+    void *filler_context;
+    size_t filler_count;
+} mu_jobs;
+
+/* Do all of them and return. Within a task or a job, or with one thread, everything runs in the
+ * calling thread in order. */
+void mu_pool_run_jobs(const mu_jobs *jobs);
+
+/* ---- pool.c: watching the pool ---- */
+
+/* While there is an observer, everything runs in the calling thread, as if it were divided among
+ * muonium_threads() workers, and the observer is told. Only the benchmark's simulator has one; it
+ * makes no other calls meanwhile. */
+typedef struct mu_observer {
+    void *context;
+    void (*run)(void *context, mu_task *task, size_t count, unsigned workers);
+    bool (*piece)(void *context, size_t index); /* false: skip it */
+    void (*piece_end)(void *context);
+    void (*run_end)(void *context);
+    void (*jobs)(void *context, const mu_jobs *jobs);
+    bool (*job)(void *context, size_t index); /* false: skip it */
+    void (*job_end)(void *context);
+    void (*jobs_end)(void *context);
+} mu_observer;
+
+void mu_pool_observe(const mu_observer *observer); /* NULL: none */
 
 /* Fails if the number of threads in force should come from MUONIUM_NUM_THREADS, and that is
  * none. */

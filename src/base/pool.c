@@ -18,14 +18,10 @@
  * A forked child has no workers and an idle pool, whatever the parent's other
  * threads were doing, and starts workers of its own when it needs them.
  */
-#if !defined(_GNU_SOURCE)
-#define _GNU_SOURCE /* sched_getaffinity; CMake defines it for all */
-#endif
-
-#include "base/base.h"
+#include "base/pool.h"
+#include "base/topology.h"
 
 #include <pthread.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -33,7 +29,6 @@
 #include <unistd.h>
 
 enum {
-    MAX_THREADS = 1024,
     WORKER_STACK_BYTES = 1 << 20,
     SPIN_NANOSECONDS = 50000, /* about what sleeping and being woken costs */
     RUNS_BEFORE_RETRY = 1000  /* after a thread could not be started */
@@ -66,147 +61,24 @@ static struct {
     pthread_mutex_t mutex;
     pthread_cond_t work;
     pthread_cond_t done;
+    pthread_cond_t changed; /* of mu_pool_await */
     atomic_uint workers_asleep;
     atomic_bool caller_asleep;
 
-    pthread_t threads[MAX_THREADS - 1];
+    pthread_t threads[MU_MAX_THREADS - 1];
     bool forks_safely;
 } pool = {
     .mutex = PTHREAD_MUTEX_INITIALIZER,
     .work = PTHREAD_COND_INITIALIZER,
     .done = PTHREAD_COND_INITIALIZER,
+    .changed = PTHREAD_COND_INITIALIZER,
 };
 
-/* Whether this thread is running a piece; always so for workers. */
-static _Thread_local bool inside_task;
-
-/* ---- how many threads ---- */
-
-static atomic_uint chosen_threads;  /* by muonium_set_threads; 0: the default */
-static atomic_uint default_threads; /* 0: not determined yet */
-static atomic_uint allowed_cpus;    /* 0: not determined yet */
-
-static unsigned count_allowed_cpus(void)
-{
-#if defined(__linux__)
-    cpu_set_t masks[64]; /* room for 65,536 CPUs: a kernel with more than fit would refuse */
-    if (sched_getaffinity(0, sizeof masks, masks) == 0) {
-        int allowed = CPU_COUNT_S(sizeof masks, masks);
-        if (allowed > 0) {
-            return (unsigned)allowed;
-        }
-    }
-#endif
-    long online = sysconf(_SC_NPROCESSORS_ONLN);
-    return online > 0 && online <= MAX_THREADS ? (unsigned)online : 1;
-}
-
-/* The CPUs that this process may use, as last determined. */
-static unsigned cpus(void)
-{
-    unsigned known = atomic_load_explicit(&allowed_cpus, memory_order_relaxed);
-    if (known == 0) {
-        known = count_allowed_cpus();
-        atomic_store_explicit(&allowed_cpus, known, memory_order_relaxed);
-    }
-    return known;
-}
-
-/* The decimal number that `text` consists of, if it is in 1..MAX_THREADS; else 0. */
-static unsigned parse_threads(const char *text)
-{
-    unsigned number = 0;
-    for (; *text >= '0' && *text <= '9' && number <= MAX_THREADS; text++) {
-        number = number * 10 + (unsigned)(*text - '0');
-    }
-    return *text == '\0' && number <= MAX_THREADS ? number : 0;
-}
-
-/* Whether MUONIUM_NUM_THREADS is set to what is no number of threads. */
-static atomic_bool bad_variable;
-
-static const char *variable(void)
-{
-    const char *value = getenv("MUONIUM_NUM_THREADS");
-    return value != NULL && *value != '\0' ? value : NULL;
-}
-
-static muonium_status refuse_variable(const char *value)
-{
-    return mu_fail(MUONIUM_INVALID,
-                   "MUONIUM_NUM_THREADS is \"%.64s\": use a number from 1 to %d, or unset it",
-                   value, (int)MAX_THREADS);
-}
-
-/* MUONIUM_NUM_THREADS, else one thread per allowed CPU, also for a bad value: the number is
- * needed in places that have no way to report an error. mu_pool_check reports it. */
-static unsigned determine_default_threads(void)
-{
-    const char *value = variable();
-    unsigned threads = value != NULL ? parse_threads(value) : 0;
-    atomic_store_explicit(&bad_variable, value != NULL && threads == 0, memory_order_relaxed);
-    if (threads == 0) {
-        threads = cpus() < MAX_THREADS ? cpus() : MAX_THREADS;
-    }
-    return threads;
-}
-
-static unsigned threads_in_force(void)
-{
-    unsigned threads = atomic_load_explicit(&chosen_threads, memory_order_relaxed);
-    if (threads == 0) {
-        threads = atomic_load_explicit(&default_threads, memory_order_relaxed);
-    }
-    if (threads == 0) {
-        threads = determine_default_threads();
-        atomic_store_explicit(&default_threads, threads, memory_order_relaxed);
-    }
-    return threads;
-}
-
-/* Look at the environment and the affinity mask again when they are next needed. */
-static void forget_surroundings(void)
-{
-    atomic_store_explicit(&default_threads, 0, memory_order_relaxed);
-    atomic_store_explicit(&allowed_cpus, 0, memory_order_relaxed);
-}
-
-muonium_status muonium_set_threads(int threads)
-{
-    if (threads < 0 || threads > MAX_THREADS) {
-        return mu_fail(MUONIUM_INVALID, "threads is %d: it must be 1 to %d, or 0 for the default",
-                       threads, (int)MAX_THREADS);
-    }
-    const char *value = threads == 0 ? variable() : NULL;
-    if (value != NULL && parse_threads(value) == 0) {
-        return refuse_variable(value);
-    }
-    forget_surroundings();
-    atomic_store_explicit(&chosen_threads, (unsigned)threads, memory_order_relaxed);
-    return MUONIUM_OK;
-}
-
-muonium_status mu_pool_check(void)
-{
-    if (atomic_load_explicit(&chosen_threads, memory_order_relaxed) > 0) {
-        return MUONIUM_OK;
-    }
-    threads_in_force(); /* has the variable read */
-    if (!atomic_load_explicit(&bad_variable, memory_order_relaxed)) {
-        return MUONIUM_OK;
-    }
-    const char *value = variable();
-    return refuse_variable(value != NULL ? value : "");
-}
-
-int muonium_threads(void)
-{
-    return (int)threads_in_force();
-}
+_Thread_local bool mu_inside_task;
 
 unsigned mu_pool_workers(void)
 {
-    return inside_task ? 1 : threads_in_force();
+    return mu_led_team ? mu_team_width(mu_led_team) : mu_inside_task ? 1 : mu_threads_in_force();
 }
 
 /* ---- waiting ---- */
@@ -252,6 +124,51 @@ static bool spin_until(unsigned bits, bool set)
         }
     } while (nanoseconds_now() < deadline);
     return false;
+}
+
+bool mu_pool_stopping(void)
+{
+    return any_set(STOP);
+}
+
+static bool has_changed(atomic_uint *word, unsigned seen)
+{
+    return atomic_load(word) != seen || mu_pool_stopping();
+}
+
+void mu_pool_await(atomic_uint *word, unsigned seen, atomic_uint *asleep)
+{
+    bool spin = atomic_load_explicit(&pool.spinning_pays, memory_order_relaxed);
+    long long deadline = spin ? nanoseconds_now() + SPIN_NANOSECONDS : 0;
+    do {
+        for (int i = 0; i < 32; i++) {
+            if (atomic_load(word) != seen) {
+                return;
+            }
+            relax_cpu();
+        }
+    } while (spin && nanoseconds_now() < deadline);
+    /* A caller cancelled here would abandon workers that use its memory. */
+    int cancel_state;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state);
+    pthread_mutex_lock(&pool.mutex);
+    atomic_fetch_add(asleep, 1);
+    while (!has_changed(word, seen)) {
+        pthread_cond_wait(&pool.changed, &pool.mutex);
+    }
+    atomic_fetch_sub(asleep, 1);
+    pthread_mutex_unlock(&pool.mutex);
+    pthread_setcancelstate(cancel_state, NULL);
+}
+
+void mu_pool_wake(atomic_uint *asleep)
+{
+    if (atomic_load(asleep) > 0) {
+        /* Once the mutex was free, each sleeper is either waiting or sees the change. */
+        pthread_mutex_lock(&pool.mutex);
+        pthread_mutex_unlock(&pool.mutex);
+        pthread_cond_broadcast(&pool.changed);
+    }
 }
 
 /* ---- workers ---- */
@@ -310,10 +227,10 @@ static bool run_next_piece(unsigned worker)
     return true;
 }
 
-static void *work_until_stopped(void *unused)
+static void *work_until_stopped(void *number)
 {
-    (void)unused;
-    inside_task = true;
+    mu_topology_pin((unsigned)(uintptr_t)number);
+    mu_inside_task = true;
     mu_fenv_enter(); /* a new thread has the environment of whoever started it */
     unsigned worker;
     while ((worker = take_seat()) != 0) {
@@ -339,8 +256,9 @@ static void start_workers(unsigned wanted)
         pthread_attr_setstacksize(&attributes, WORKER_STACK_BYTES);
         pthread_mutex_lock(&pool.mutex);
         while (error == 0 && pool.workers < wanted && !any_set(STOP)) {
-            error =
-                pthread_create(&pool.threads[pool.workers], &attributes, work_until_stopped, NULL);
+            void *number = (void *)(uintptr_t)(pool.workers + 1);
+            error = pthread_create(&pool.threads[pool.workers], &attributes, work_until_stopped,
+                                   number);
             pool.workers += error == 0;
         }
         pthread_mutex_unlock(&pool.mutex);
@@ -407,26 +325,67 @@ static void await_workers(void)
 
 static void run_alone(mu_task *task, void *context, size_t count)
 {
-    bool was_inside = inside_task;
-    inside_task = true;
+    bool was_inside = mu_inside_task;
+    mu_inside_task = true;
     for (size_t piece = 0; piece < count; piece++) {
         task(context, piece, 0);
     }
-    inside_task = was_inside;
+    mu_inside_task = was_inside;
+}
+
+/* ---- observing ---- */
+
+static const mu_observer *observer;
+
+const mu_observer *mu_pool_observer(void)
+{
+    return observer;
+}
+
+void mu_pool_observe(const mu_observer *by)
+{
+    observer = by;
+}
+
+void mu_pool_run_observed(mu_task *task, void *context, size_t count, unsigned workers)
+{
+    mu_team *leading = mu_led_team;
+    bool was_inside = mu_inside_task;
+    mu_led_team = NULL;
+    mu_inside_task = true;
+    observer->run(observer->context, task, count, workers);
+    for (size_t piece = 0; piece < count; piece++) {
+        if (observer->piece(observer->context, piece)) {
+            task(context, piece, 0);
+            observer->piece_end(observer->context);
+        }
+    }
+    observer->run_end(observer->context);
+    mu_inside_task = was_inside;
+    mu_led_team = leading;
 }
 
 void mu_pool_run(mu_task *task, void *context, size_t count, unsigned max_workers)
 {
+    if (mu_led_team) {
+        mu_team_run(task, context, count, max_workers);
+        return;
+    }
     unsigned workers = mu_pool_workers();
     workers = max_workers < workers ? max_workers : workers;
     workers = count < workers ? (unsigned)count : workers;
+    if (observer && !mu_inside_task) {
+        mu_pool_run_observed(task, context, count, workers);
+        return;
+    }
     if (workers < 2 || atomic_exchange_explicit(&pool.busy, true, memory_order_acquire)) {
         run_alone(task, context, count);
         return;
     }
 
     /* Decided here, as a worker may have an affinity mask of its own. */
-    atomic_store_explicit(&pool.spinning_pays, threads_in_force() <= cpus(), memory_order_relaxed);
+    atomic_store_explicit(&pool.spinning_pays, mu_threads_in_force() <= mu_usable_cpus(),
+                          memory_order_relaxed);
     unsigned seats = recruit(workers - 1);
     pool.task = task;
     pool.context = context;
@@ -435,10 +394,10 @@ void mu_pool_run(mu_task *task, void *context, size_t count, unsigned max_worker
     atomic_fetch_or(&pool.state, seats * SEAT);
     wake_workers(seats);
 
-    inside_task = true;
+    mu_inside_task = true;
     while (run_next_piece(0)) {
     }
-    inside_task = false;
+    mu_inside_task = false;
 
     atomic_fetch_and(&pool.state, ~SEATS);
     await_workers();
@@ -464,13 +423,15 @@ static void after_fork_in_child(void)
     const pthread_cond_t fresh = PTHREAD_COND_INITIALIZER;
     pool.work = fresh;
     pool.done = fresh;
+    pool.changed = fresh;
+    mu_led_team = NULL;
     atomic_store(&pool.workers_asleep, 0);
     atomic_store(&pool.caller_asleep, false);
     atomic_fetch_and(&pool.state, STOP);
     pool.workers = 0;
     pool.runs_until_retry = 0;
     atomic_store(&pool.busy, false);
-    forget_surroundings();
+    mu_forget_surroundings();
     pthread_mutex_unlock(&pool.mutex);
 }
 
@@ -489,10 +450,11 @@ __attribute__((destructor)) static void stop_workers(void)
     atomic_fetch_or(&pool.state, STOP);
     unsigned workers = pool.workers;
     pthread_cond_broadcast(&pool.work);
+    pthread_cond_broadcast(&pool.changed);
     pthread_mutex_unlock(&pool.mutex);
     for (unsigned i = 0; i < workers; i++) {
         /* A task that ends the process cannot wait for the end of itself. */
-        if (inside_task) {
+        if (mu_inside_task) {
             pthread_detach(pool.threads[i]);
         } else {
             pthread_join(pool.threads[i], NULL);

@@ -36,7 +36,7 @@ static mu_adam_step step_of(const mu_parameter *p)
     return step;
 }
 
-static void adam_chunk(void *context, size_t index, unsigned worker)
+void mu_adam_chunk(void *context, size_t index, unsigned worker)
 {
     const mu_schedule *schedule = context;
     const mu_chunk *chunk = &schedule->chunks[index];
@@ -62,10 +62,4 @@ static void adam_chunk(void *context, size_t index, unsigned worker)
         mu_store_weights(schedule, p, &piece, w);
         done += piece.count;
     }
-}
-
-void mu_step_adam(muonium_optimizer *optimizer)
-{
-    mu_schedule *schedule = optimizer->schedule;
-    mu_pool_run(adam_chunk, schedule, schedule->chunk_count, mu_pool_workers());
 }

@@ -1,5 +1,5 @@
 /*
- * muon.c: the Muon half of a step, batch by batch:
+ * muon.c: the Muon half of a step, batch by batch, several batches at a time by teams of workers:
  *
  *     gather  momentum, direction D and its survey, in one pass over gradient and momentum
  *     run     orthogonalise the batch: O = polar factor of D
@@ -11,11 +11,12 @@
 
 #include "optimizer/schedule.h"
 
-/* The present batch. Every matrix has `row_tasks` tasks. Wide and tall matrices are in one
+/* A batch. Every matrix has `row_tasks` tasks. Wide and tall matrices are in one
  * class, so that some tasks have no rows. */
 typedef struct batch {
-    mu_schedule *schedule;
+    const mu_schedule *schedule;
     const mu_class *of;
+    mu_scratch scratch;
     size_t count;
     size_t row_tasks;
     size_t first; /* gather: the first matrix */
@@ -24,13 +25,13 @@ typedef struct batch {
 
 static float *direction_at(const batch *b, size_t i)
 {
-    return b->schedule->directions + i * mu_direction_size(b->of->m, b->of->n);
+    return b->scratch.directions + i * mu_direction_size(b->of->m, b->of->n);
 }
 
 /* Per row of a matrix a sum of squares; after b->of->longer of them, a largest magnitude. */
 static double *row_stats_at(const batch *b, size_t i)
 {
-    return b->schedule->row_stats + 2 * i * b->of->longer;
+    return b->scratch.row_stats + 2 * i * b->of->longer;
 }
 
 /* After the gathering: a number per row, then their sum in the first, the dual norm of D. */
@@ -139,7 +140,7 @@ static void gather_rows(void *context, size_t index, unsigned worker)
     const mu_schedule *schedule = b->schedule;
     (void)worker;
     size_t i = b->first + index / b->row_tasks, first = index % b->row_tasks * MU_ROWS_PER_TASK;
-    const mu_member *member = &schedule->batch[i];
+    const mu_member *member = &b->scratch.batch[i];
     mu_parameter *p = member->parameter;
     mu_matrix_place place = mu_matrix_at(&p->matrices, member->index);
     mu_momentum_step step = mu_momentum_of(p, p->steps);
@@ -199,7 +200,7 @@ static void square_rows(void *context, size_t index, unsigned worker)
     const batch *b = context;
     (void)worker;
     size_t i = index / b->row_tasks, first = index % b->row_tasks * MU_ROWS_PER_TASK;
-    const mu_member *member = &b->schedule->batch[i];
+    const mu_member *member = &b->scratch.batch[i];
     mu_matrix_place place = mu_matrix_at(&member->parameter->matrices, member->index);
     for (size_t row = first; row < first + MU_ROWS_PER_TASK && row < place.rows; row++) {
         const float *o = direction_at(b, i) + row * place.cols;
@@ -214,7 +215,7 @@ static void multiply_rows(void *context, size_t index, unsigned worker)
     const mu_schedule *schedule = b->schedule;
     (void)worker;
     size_t i = index / b->row_tasks, first = index % b->row_tasks * MU_ROWS_PER_TASK;
-    const mu_member *member = &schedule->batch[i];
+    const mu_member *member = &b->scratch.batch[i];
     mu_parameter *p = member->parameter;
     mu_matrix_place place = mu_matrix_at(&p->matrices, member->index);
     mu_momentum_step step = mu_momentum_of(p, p->steps);
@@ -245,10 +246,10 @@ static void apply_rows(void *context, size_t index, unsigned worker)
     const mu_schedule *schedule = b->schedule;
     (void)worker;
     size_t i = index / b->row_tasks, first = index % b->row_tasks * MU_ROWS_PER_TASK;
-    const mu_member *member = &schedule->batch[i];
+    const mu_member *member = &b->scratch.batch[i];
     mu_parameter *p = member->parameter;
     const muonium_options *o = &p->group->options;
-    if (is_left_alone(&schedule->certificates[i])) {
+    if (is_left_alone(&b->scratch.certificates[i])) {
         return;
     }
     mu_matrix_place place = mu_matrix_at(&p->matrices, member->index);
@@ -290,26 +291,127 @@ static void apply_rows(void *context, size_t index, unsigned worker)
 
 static void orient_direction(const batch *b, size_t i)
 {
-    const mu_schedule *schedule = b->schedule;
-    const mu_member *member = &schedule->batch[i];
+    const mu_member *member = &b->scratch.batch[i];
     mu_matrix_place place = mu_matrix_at(&member->parameter->matrices, member->index);
     bool tall = is_tall(member->parameter, &place);
-    schedule->oriented[i] = (mu_oriented){
+    b->scratch.oriented[i] = (mu_oriented){
         .data = (char *)direction_at(b, i),
         .dtype = MUONIUM_F32,
         .row_stride = tall ? 1 : (ptrdiff_t)place.cols,
         .col_stride = tall ? (ptrdiff_t)place.cols : 1,
     };
     mu_row_survey rows = survey_of(b, i, &place, tall);
-    schedule->surveys[i] = mu_survey_of_rows(&rows);
-    schedule->certificates[i] = (muonium_certificate){.outcome = MUONIUM_ORTHOGONALIZED};
+    b->scratch.surveys[i] = mu_survey_of_rows(&rows);
+    b->scratch.certificates[i] = (muonium_certificate){.outcome = MUONIUM_ORTHOGONALIZED};
 }
 
-static void count_outcome(muonium_optimizer *optimizer, const mu_member *member,
-                          const muonium_certificate *certificate)
+/* Orthogonalise a matrix again on which the iteration diverged. The iteration overwrote D, so
+ * gather it again from the updated momentum. */
+static void repeat(const batch *b, size_t i)
+{
+    const mu_scratch *scratch = &b->scratch;
+    batch one = *b;
+    one.first = i;
+    one.again = true;
+    mu_pool_run(gather_rows, &one, b->row_tasks, mu_pool_workers());
+    mu_plan_run_carefully(b->of->plan, &scratch->oriented[i], &scratch->surveys[i], b->of->across,
+                          scratch->workspace, &scratch->certificates[i]);
+}
+
+static void square_batch(const batch *b, unsigned workers)
+{
+    mu_pool_run(square_rows, (void *)(uintptr_t)b, b->count * b->row_tasks, workers);
+    for (size_t i = 0; i < b->count; i++) {
+        const mu_member *member = &b->scratch.batch[i];
+        const mu_matrices *matrices = &member->parameter->matrices;
+        mu_matrix_place place = mu_matrix_at(matrices, member->index);
+        size_t at = member->index / matrices->blocks * matrices->rows.total;
+        if (is_left_alone(&b->scratch.certificates[i])) {
+            continue; /* keep non-finite values out of the running mean */
+        }
+        float *running = member->parameter->state[MU_STATE_NORMUON];
+        apply_normuon(b, i, &place, running + at + place.first_row);
+    }
+}
+
+static void multiply_batch(const batch *b, unsigned workers)
+{
+    mu_pool_run(multiply_rows, (void *)(uintptr_t)b, b->count * b->row_tasks, workers);
+    for (size_t i = 0; i < b->count; i++) {
+        const mu_member *member = &b->scratch.batch[i];
+        mu_matrix_place place = mu_matrix_at(&member->parameter->matrices, member->index);
+        for (size_t row = 1; row < place.rows; row++) {
+            dual_at(b, i)[0] += dual_at(b, i)[row];
+        }
+    }
+}
+
+/* The batch is in scratch.batch. Leaves its certificates at the parameters. */
+static void run_batch(batch *b)
+{
+    const mu_class *of = b->of;
+    mu_scratch *scratch = &b->scratch;
+    unsigned workers = mu_pool_workers();
+    mu_pool_run(gather_rows, b, b->count * b->row_tasks, workers);
+    for (size_t i = 0; i < b->count; i++) {
+        orient_direction(b, i);
+    }
+    if (of->across) {
+        mu_plan_run_across(of->plan, scratch->oriented, scratch->surveys, of->across,
+                           scratch->workspace, scratch->certificates);
+    } else {
+        mu_plan_run(of->plan, b->count, scratch->oriented, scratch->surveys, scratch->workspace,
+                    scratch->certificates);
+    }
+    for (size_t i = 0; i < b->count; i++) {
+        if (scratch->certificates[i].outcome == MUONIUM_DIVERGED) {
+            repeat(b, i);
+        }
+    }
+    if (of->group->options.normuon) {
+        square_batch(b, workers);
+    }
+    if (of->group->options.adaptive) {
+        multiply_batch(b, workers);
+    }
+    mu_pool_run(apply_rows, b, b->count * b->row_tasks, workers);
+    for (size_t i = 0; i < b->count; i++) {
+        const mu_member *member = &scratch->batch[i];
+        member->parameter->certificates[member->index] = scratch->certificates[i];
+    }
+}
+
+/* The active ones among these members of a class, by one team. */
+static void run_members(const mu_schedule *schedule, const mu_class *of, size_t first, size_t count,
+                        unsigned team)
+{
+    batch b = {.schedule = schedule,
+               .of = of,
+               .scratch = mu_scratch_of(schedule, of, team),
+               .row_tasks = (of->longer + MU_ROWS_PER_TASK - 1) / MU_ROWS_PER_TASK};
+    for (size_t i = first; i < first + count; i++) {
+        if (schedule->active[of->members[i].parameter->number]) {
+            b.scratch.batch[b.count++] = of->members[i];
+        }
+    }
+    if (b.count > 0) {
+        run_batch(&b);
+    }
+}
+
+static void batch_job(void *context, size_t index, unsigned team)
+{
+    const mu_schedule *schedule = context;
+    const mu_batch_job *job = &schedule->jobs[index];
+    run_members(schedule, job->of, job->first, job->count, team);
+}
+
+/* ---- outcomes ---- */
+
+static void count_outcome(muonium_optimizer *optimizer, const mu_member *member)
 {
     const mu_across *across = member->parameter->across;
-    member->parameter->certificates[member->index] = *certificate;
+    const muonium_certificate *certificate = &member->parameter->certificates[member->index];
     member->parameter->certified = true;
     if (across && !across->first) {
         return; /* the rank with the first columns counts the matrix */
@@ -329,86 +431,39 @@ static void count_outcome(muonium_optimizer *optimizer, const mu_member *member,
     }
 }
 
-/* Orthogonalise a matrix again on which the iteration diverged. The iteration overwrote D, so
- * gather it again from the updated momentum. */
-static void repeat(const batch *b, size_t i)
+/* In the order of the classes, whatever the order in which teams finished. */
+static void count_outcomes(muonium_optimizer *optimizer)
 {
-    const mu_schedule *schedule = b->schedule;
-    batch one = *b;
-    one.first = i;
-    one.again = true;
-    mu_pool_run(gather_rows, &one, b->row_tasks, mu_pool_workers());
-    mu_plan_run_carefully(b->of->plan, &schedule->oriented[i], &schedule->surveys[i], b->of->across,
-                          schedule->workspace, &schedule->certificates[i]);
-}
-
-static void run_batch(muonium_optimizer *optimizer, const mu_class *of, size_t count)
-{
-    mu_schedule *schedule = optimizer->schedule;
-    batch b = {schedule, of,   count, (of->longer + MU_ROWS_PER_TASK - 1) / MU_ROWS_PER_TASK,
-               0,        false};
-    unsigned workers = mu_pool_workers();
-    mu_pool_run(gather_rows, &b, count * b.row_tasks, workers);
-    for (size_t i = 0; i < count; i++) {
-        orient_direction(&b, i);
-    }
-    if (of->across) {
-        mu_plan_run_across(of->plan, schedule->oriented, schedule->surveys, of->across,
-                           schedule->workspace, schedule->certificates);
-    } else {
-        mu_plan_run(of->plan, count, schedule->oriented, schedule->surveys, schedule->workspace,
-                    schedule->certificates);
-    }
-    for (size_t i = 0; i < count; i++) {
-        if (schedule->certificates[i].outcome == MUONIUM_DIVERGED) {
-            repeat(&b, i);
-        }
-    }
-    if (of->group->options.normuon) {
-        mu_pool_run(square_rows, &b, count * b.row_tasks, workers);
-        for (size_t i = 0; i < count; i++) {
-            const mu_member *member = &schedule->batch[i];
-            const mu_matrices *matrices = &member->parameter->matrices;
-            mu_matrix_place place = mu_matrix_at(matrices, member->index);
-            size_t at = member->index / matrices->blocks * matrices->rows.total;
-            if (is_left_alone(&schedule->certificates[i])) {
-                continue; /* keep non-finite values out of the running mean */
-            }
-            float *running = member->parameter->state[MU_STATE_NORMUON];
-            apply_normuon(&b, i, &place, running + at + place.first_row);
-        }
-    }
-    if (of->group->options.adaptive) {
-        mu_pool_run(multiply_rows, &b, count * b.row_tasks, workers);
-        for (size_t i = 0; i < count; i++) {
-            const mu_member *member = &schedule->batch[i];
-            mu_matrix_place place = mu_matrix_at(&member->parameter->matrices, member->index);
-            for (size_t row = 1; row < place.rows; row++) {
-                dual_at(&b, i)[0] += dual_at(&b, i)[row];
+    const mu_schedule *schedule = optimizer->schedule;
+    for (size_t c = 0; c < schedule->class_count; c++) {
+        const mu_class *of = &schedule->classes[c];
+        for (size_t i = 0; i < of->count; i++) {
+            if (schedule->active[of->members[i].parameter->number]) {
+                count_outcome(optimizer, &of->members[i]);
             }
         }
     }
-    mu_pool_run(apply_rows, &b, count * b.row_tasks, workers);
-    for (size_t i = 0; i < count; i++) {
-        count_outcome(optimizer, &schedule->batch[i], &schedule->certificates[i]);
-    }
 }
 
-void mu_step_muon(muonium_optimizer *optimizer)
+void mu_step_update(muonium_optimizer *optimizer)
 {
     mu_schedule *schedule = optimizer->schedule;
     for (size_t c = 0; c < schedule->class_count; c++) {
         const mu_class *of = &schedule->classes[c];
-        size_t count = 0;
-        mu_schedule_use(schedule, of);
-        for (size_t i = 0; i < of->count; i++) {
-            if (schedule->active[of->members[i].parameter->number]) {
-                schedule->batch[count++] = of->members[i];
-            }
-            if (count > 0 && (count == of->capacity || i + 1 == of->count)) {
-                run_batch(optimizer, of, count);
-                count = 0;
-            }
+        for (size_t i = 0; of->across && i < of->count; i += of->capacity) {
+            /* Processes communicate in this order, in the caller's thread. */
+            size_t left = of->count - i;
+            run_members(schedule, of, i, left < of->capacity ? left : of->capacity, 0);
         }
     }
+    mu_jobs jobs = {.job = batch_job,
+                    .context = schedule,
+                    .count = schedule->job_count,
+                    .teams = schedule->teams,
+                    .width = schedule->width,
+                    .filler = mu_adam_chunk,
+                    .filler_context = schedule,
+                    .filler_count = schedule->chunk_count};
+    mu_pool_run_jobs(&jobs);
+    count_outcomes(optimizer);
 }

@@ -3,15 +3,17 @@
  */
 #include "optimizer/schedule.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* Elements per task: enough to hide the cost of a task, few enough to balance workers. */
 enum { CHUNK = 32 * MU_PIECE };
 
-/* The default bound on scratch memory, if options.scratch_bytes is 0, is the largest of: what
- * one matrix needs; half the largest matrix for each worker, but at least six halves; and this,
- * so that batches of small matrices are worth starting. */
-enum { LEAST_SCRATCH = 1 << 21 };
+/* The default bound on scratch memory, if options.scratch_bytes is 0, is this share of the bytes of
+ * the parameters, so that teams have several matrices at the same time; or this number of bytes if
+ * that is more, so that batches of small matrices are worth starting. What one matrix needs is
+ * there in any case. */
+enum { SCRATCH_SHARE = 2, LEAST_SCRATCH = 1 << 21 };
 
 size_t mu_direction_size(size_t rows, size_t cols)
 {
@@ -121,7 +123,7 @@ static void cut_chunks(const muonium_optimizer *optimizer, mu_schedule *schedule
     }
 }
 
-static muonium_status plan_class(mu_class *c, size_t capacity)
+static muonium_status plan_class(mu_class *c)
 {
     muonium_plan_options options = c->group->options.plan;
     /* Gradients and momentum were checked before. If the momentum is not finite now, the caller
@@ -132,8 +134,7 @@ static muonium_status plan_class(mu_class *c, size_t capacity)
     muonium_plan *plan;
     const mu_across *across = c->across;
     size_t n = !across ? c->n : across->rows > across->cols ? across->rows : across->cols;
-    muonium_status status =
-        muonium_plan_create((muonium_shape){capacity, c->m, n}, &options, &plan);
+    muonium_status status = muonium_plan_create((muonium_shape){1, c->m, n}, &options, &plan);
     if (status != MUONIUM_OK) {
         return status;
     }
@@ -148,12 +149,7 @@ static muonium_status plan_class(mu_class *c, size_t capacity)
         muonium_plan_destroy(plan);
         return status;
     }
-    muonium_plan_info info;
-    muonium_plan_describe(plan, &info);
-    muonium_plan_destroy(c->plan);
     c->plan = plan;
-    c->capacity = capacity;
-    c->workspace = info.workspace;
     return MUONIUM_OK;
 }
 
@@ -184,80 +180,102 @@ static scratch_offsets lay_out(const mu_class *c)
     return l;
 }
 
-void mu_schedule_use(mu_schedule *schedule, const mu_class *of)
+size_t mu_scratch_bytes(const mu_class *of)
 {
-    char *memory = schedule->scratch;
+    return lay_out(of).bytes;
+}
+
+mu_scratch mu_scratch_of(const mu_schedule *schedule, const mu_class *of, unsigned team)
+{
+    char *memory = (char *)schedule->scratch + team * schedule->area_bytes;
     scratch_offsets l = lay_out(of);
-    schedule->directions = (float *)(void *)(memory + l.directions);
-    schedule->workspace = memory + l.workspace;
-    schedule->row_stats = (double *)(void *)(memory + l.row_stats);
-    schedule->surveys = (mu_survey *)(void *)(memory + l.surveys);
-    schedule->batch = (mu_member *)(void *)(memory + l.batch);
-    schedule->oriented = (mu_oriented *)(void *)(memory + l.oriented);
-    schedule->certificates = (muonium_certificate *)(void *)(memory + l.certificates);
+    mu_scratch scratch = {
+        .directions = (float *)(void *)(memory + l.directions),
+        .workspace = memory + l.workspace,
+        .row_stats = (double *)(void *)(memory + l.row_stats),
+        .surveys = (mu_survey *)(void *)(memory + l.surveys),
+        .batch = (mu_member *)(void *)(memory + l.batch),
+        .oriented = (mu_oriented *)(void *)(memory + l.oriented),
+        .certificates = (muonium_certificate *)(void *)(memory + l.certificates),
+    };
+    return scratch;
 }
 
-/* Plan the largest batches that fit into a bound on scratch memory. A batch of one is planned
- * already, and fits. The workspace of a larger batch is known only from its plan, hence the
- * search. */
-static muonium_status plan_within(mu_class *c, size_t bound)
+/* The bound on scratch memory beyond what one matrix needs. */
+static size_t bound_of(const muonium_optimizer *optimizer)
 {
-    size_t each = mu_direction_size(c->m, c->n) * sizeof(float) + 2 * c->longer * sizeof(double);
-    size_t fit = (bound - c->workspace) / each;
-    size_t capacity = fit < c->count ? fit : c->count;
-    muonium_status status = MUONIUM_OK;
-    while (status == MUONIUM_OK && capacity > 1) {
-        status = plan_class(c, capacity);
-        if (lay_out(c).bytes <= bound) {
-            return status;
-        }
-        capacity -= capacity / 4 + 1;
-    }
-    return status == MUONIUM_OK && c->capacity > 1 ? plan_class(c, 1) : status;
-}
-
-/* The bound on scratch memory, if batches of one need up to `need` bytes. */
-static size_t bound_of(const muonium_optimizer *optimizer, const mu_schedule *schedule, size_t need)
-{
-    size_t bound, halves = schedule->workers > 6 ? schedule->workers : 6;
     if (optimizer->scratch_bytes > 0) {
-        return mu_add(need, optimizer->scratch_bytes, &bound) ? bound : SIZE_MAX;
+        return optimizer->scratch_bytes;
     }
-    bound = need > LEAST_SCRATCH ? need : LEAST_SCRATCH;
+    size_t bytes = 0;
+    for (size_t i = 0; i < optimizer->count; i++) {
+        const mu_parameter *p = optimizer->parameters[i];
+        bytes += p->elements * muonium_dtype_size(p->tensor.dtype);
+    }
+    bytes /= SCRATCH_SHARE;
+    return bytes > LEAST_SCRATCH ? bytes : LEAST_SCRATCH;
+}
+
+static int costlier_first(const void *first, const void *second)
+{
+    const mu_batch_job *a = first, *b = second;
+    double of_a = a->of->cost * (double)a->count, of_b = b->of->cost * (double)b->count;
+    if (of_a != of_b) {
+        return of_a > of_b ? -1 : 1;
+    }
+    ptrdiff_t classes = a->of - b->of;
+    return classes != 0 ? (classes > 0) - (classes < 0)
+                        : (a->first > b->first) - (a->first < b->first);
+}
+
+static muonium_status cut_jobs(mu_schedule *schedule)
+{
     for (size_t i = 0; i < schedule->class_count; i++) {
         const mu_class *c = &schedule->classes[i];
-        size_t bytes, half = mu_direction_size(c->m, c->n) * sizeof(float) / 2;
-        bound = mu_mul(half, halves, &bytes) && bytes > bound ? bytes : bound;
+        schedule->job_count += c->across ? 0 : (c->count + c->capacity - 1) / c->capacity;
     }
-    return bound;
-}
-
-static muonium_status plan_all(const muonium_optimizer *optimizer, mu_schedule *schedule)
-{
-    size_t need = 0;
-    muonium_status status = MUONIUM_OK;
-    for (size_t i = 0; status == MUONIUM_OK && i < schedule->class_count; i++) {
-        mu_class *c = &schedule->classes[i];
-        status = plan_class(c, 1);
-        need = lay_out(c).bytes > need ? lay_out(c).bytes : need;
+    schedule->jobs = mu_alloc(schedule->job_count * sizeof *schedule->jobs);
+    if (!schedule->jobs) {
+        return mu_fail(MUONIUM_NO_MEMORY, "no memory for %zu jobs", schedule->job_count);
     }
-    size_t bound = bound_of(optimizer, schedule, need);
-    for (size_t i = 0; status == MUONIUM_OK && i < schedule->class_count; i++) {
-        status = plan_within(&schedule->classes[i], bound);
+    mu_batch_job *next = schedule->jobs;
+    for (size_t i = 0; i < schedule->class_count; i++) {
+        const mu_class *c = &schedule->classes[i];
+        for (size_t first = 0; !c->across && first < c->count; first += c->capacity) {
+            size_t left = c->count - first;
+            *next++ = (mu_batch_job){c, first, left < c->capacity ? left : c->capacity};
+        }
     }
-    return status;
+    qsort(schedule->jobs, schedule->job_count, sizeof *schedule->jobs, costlier_first);
+    return MUONIUM_OK;
 }
 
 static muonium_status allocate_scratch(const muonium_optimizer *optimizer, mu_schedule *schedule)
 {
-    muonium_status status = plan_all(optimizer, schedule);
+    muonium_status status = MUONIUM_OK;
+    for (size_t i = 0; status == MUONIUM_OK && i < schedule->class_count; i++) {
+        status = plan_class(&schedule->classes[i]);
+    }
+    if (status == MUONIUM_OK) {
+        status = mu_choose_teams(optimizer, schedule, bound_of(optimizer));
+    }
+    if (status == MUONIUM_OK) {
+        status = cut_jobs(schedule);
+    }
     if (status != MUONIUM_OK) {
         return status;
     }
     for (size_t i = 0; i < schedule->class_count; i++) {
-        size_t bytes = lay_out(&schedule->classes[i]).bytes;
-        schedule->bytes = bytes > schedule->bytes ? bytes : schedule->bytes;
+        const mu_class *c = &schedule->classes[i];
+        size_t bytes = mu_round_up(mu_scratch_bytes(c), MU_ALIGNMENT);
+        if (c->across) { /* one at a time, in the area of the first team and those after it */
+            schedule->bytes = bytes > schedule->bytes ? bytes : schedule->bytes;
+        } else {
+            schedule->area_bytes = bytes > schedule->area_bytes ? bytes : schedule->area_bytes;
+        }
     }
+    size_t all = schedule->area_bytes * schedule->teams;
+    schedule->bytes = all > schedule->bytes ? all : schedule->bytes;
     schedule->scratch = mu_alloc(schedule->bytes);
     if (!schedule->scratch) {
         return mu_fail(MUONIUM_NO_MEMORY, "no memory for %zu bytes of scratch", schedule->bytes);
@@ -274,8 +292,8 @@ static muonium_status fill_schedule(const muonium_optimizer *optimizer, mu_sched
     schedule->members = mu_alloc(matrices * sizeof *schedule->members);
     schedule->classes = mu_alloc(shapes * sizeof *schedule->classes);
     schedule->chunks = mu_alloc(chunks * sizeof *schedule->chunks);
-    schedule->unsound = mu_alloc(chunks * sizeof *schedule->unsound);
-    schedule->moderate = mu_alloc(chunks * sizeof *schedule->moderate);
+    schedule->unsound = mu_alloc_zeroed(chunks * sizeof *schedule->unsound);
+    schedule->moderate = mu_alloc_zeroed(chunks * sizeof *schedule->moderate);
     schedule->active = mu_alloc(optimizer->count * sizeof *schedule->active);
     schedule->places = mu_alloc(optimizer->count * 2 * sizeof *schedule->places);
     schedule->grads = mu_alloc(optimizer->count * sizeof *schedule->grads);
@@ -331,6 +349,7 @@ void mu_schedule_destroy(mu_schedule *schedule)
     }
     mu_free(schedule->scratch);
     mu_free(schedule->members);
+    mu_free(schedule->jobs);
     mu_free(schedule->classes);
     mu_free(schedule->chunks);
     mu_free(schedule->unsound);

@@ -1,7 +1,7 @@
 /*
- * schedule.h: the part of a step that is the same every time: the batches of matrices that are
- * orthogonalised together, the chunks of element-wise work, and scratch memory for both. The
- * first step after a change of parameters makes it.
+ * schedule.h: the part of a step that is the same every time: the jobs of the teams of workers,
+ * each a batch of matrices; the chunks of element-wise work; and scratch memory. The first step
+ * after a change of parameters makes it.
  */
 #ifndef MU_SCHEDULE_H
 #define MU_SCHEDULE_H
@@ -26,9 +26,27 @@ typedef struct mu_class {
     muonium_plan *plan;
     size_t capacity;  /* matrices per batch */
     size_t workspace; /* bytes for the plan */
+    double cost;      /* of one matrix on one worker, in the unit of teams.c */
     mu_member *members;
     size_t count;
 } mu_class;
+
+/* Members [first, first + count) of a class: the batch of one job. */
+typedef struct mu_batch_job {
+    const mu_class *of;
+    size_t first, count;
+} mu_batch_job;
+
+/* Scratch memory of a team, laid out for the batches of a class. */
+typedef struct mu_scratch {
+    float *directions;  /* matrices, dense, each aligned to MU_ALIGNMENT */
+    void *workspace;    /* of the plan */
+    double *row_stats;  /* two per row of every matrix: see muon.c */
+    mu_survey *surveys; /* one per matrix of the batch, as the arrays below */
+    mu_member *batch;
+    mu_oriented *oriented;
+    muonium_certificate *certificates;
+} mu_scratch;
 
 /* Consecutive elements of a parameter, in the order of its state. */
 typedef struct mu_chunk {
@@ -52,30 +70,33 @@ struct mu_schedule {
     mu_member *members; /* of all classes */
     mu_chunk *chunks;   /* of all parameters, in order */
     size_t chunk_count;
-    bool *unsound;     /* per chunk: the gradient or the new momentum is not finite */
-    bool *moderate;    /* per chunk: see mu_parameter */
-    bool *active;      /* per parameter: it takes part in this step */
-    double grad_scale; /* of this step */
-    mu_place *places;  /* scratch of places.c, two per parameter */
-    mu_extent *grads;  /* the same, one per parameter */
-    /* Scratch memory, laid out for the class that mu_schedule_use was given: */
-    void *scratch;
-    float *directions;  /* matrices, dense, each aligned to MU_ALIGNMENT */
-    void *workspace;    /* of the plan */
-    double *row_stats;  /* two per row of every matrix: see muon.c */
-    mu_survey *surveys; /* one per matrix of the batch, as the arrays below */
-    mu_member *batch;
-    mu_oriented *oriented;
-    muonium_certificate *certificates;
-    size_t bytes; /* of all scratch */
+    bool *unsound;      /* per chunk: the gradient or the new momentum is not finite */
+    bool *moderate;     /* per chunk: see mu_parameter */
+    bool *active;       /* per parameter: it takes part in this step */
+    double grad_scale;  /* of this step */
+    mu_place *places;   /* scratch of places.c, two per parameter */
+    mu_extent *grads;   /* the same, one per parameter */
+    mu_batch_job *jobs; /* the costliest first; classes across processes have none */
+    size_t job_count;
+    unsigned teams;    /* jobs at the same time */
+    unsigned width;    /* workers per job, at most */
+    void *scratch;     /* an area per team */
+    size_t area_bytes; /* of one team */
+    size_t bytes;      /* of all scratch */
 };
 
 /* Make a schedule unless the optimizer has one for the present number of workers. */
 muonium_status mu_schedule_make(muonium_optimizer *optimizer);
 void mu_schedule_destroy(mu_schedule *schedule); /* NULL is allowed */
 
-/* Lay out the scratch memory for the batches of a class. */
-void mu_schedule_use(mu_schedule *schedule, const mu_class *of);
+/* The scratch memory of a team, laid out for the batches of a class; and the bytes of that. */
+mu_scratch mu_scratch_of(const mu_schedule *schedule, const mu_class *of, unsigned team);
+size_t mu_scratch_bytes(const mu_class *of);
+
+/* teams.c: choose `teams` and `width`, and plan all classes for them, within so many bytes of
+ * scratch memory or what one matrix needs. */
+muonium_status mu_choose_teams(const muonium_optimizer *optimizer, mu_schedule *schedule,
+                               size_t bound);
 
 /* Floats that a matrix occupies in `directions`. */
 size_t mu_direction_size(size_t rows, size_t cols);
@@ -108,9 +129,12 @@ muonium_status mu_step_prepare_at(muonium_optimizer *optimizer, void *const *dat
 /* muon.c: the momentum update in step number `steps` of a parameter. */
 mu_momentum_step mu_momentum_of(const mu_parameter *parameter, uint64_t steps);
 
-/* muon.c, adam.c: the two halves of a step. Both skip inactive parameters. */
-void mu_step_muon(muonium_optimizer *optimizer);
-void mu_step_adam(muonium_optimizer *optimizer);
+/* muon.c: the Muon half of a step, and the AdamW half by workers that no matrix needs. Both skip
+ * inactive parameters. */
+void mu_step_update(muonium_optimizer *optimizer);
+
+/* adam.c: update the parameter of a chunk if AdamW does; a task, whose context is the schedule. */
+void mu_adam_chunk(void *context, size_t index, unsigned worker);
 
 /* ---- pieces.c: walking over a parameter and its state together ---- */
 

@@ -200,8 +200,7 @@ void mu_step_commit(muonium_optimizer *optimizer)
             begin_master(schedule, p);
         }
     }
-    mu_step_muon(optimizer);
-    mu_step_adam(optimizer);
+    mu_step_update(optimizer);
     optimizer->counters.steps++;
 }
 

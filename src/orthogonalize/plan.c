@@ -77,7 +77,6 @@ static muonium_status size_workspace(muonium_plan *plan)
     size_t batch = plan->shape.batch, workers_bytes, surveys;
     plan->ldx = mu_leading(plan->kernel, plan->n);
     plan->ldr = mu_leading(plan->kernel, plan->m);
-    plan->team = mu_pool_workers();
     plan->workers = 1;
     if (plan->m * plan->n <= SMALL_MATRIX) {
         plan->workers = batch < plan->team ? (unsigned)batch : plan->team;
@@ -97,6 +96,13 @@ static muonium_status size_workspace(muonium_plan *plan)
                        plan->shape.batch, plan->shape.rows, plan->shape.cols);
     }
     return MUONIUM_OK;
+}
+
+muonium_status mu_plan_for_team(muonium_plan *plan, size_t batch, unsigned team)
+{
+    plan->shape.batch = batch;
+    plan->team = team;
+    return size_workspace(plan);
 }
 
 muonium_status mu_plan_narrow(muonium_plan *plan, size_t columns)
@@ -202,6 +208,7 @@ static muonium_status fill_plan(muonium_plan *plan)
     if (plan->squares < MU_GUARD_SQUARES) {
         plan->squares = MU_GUARD_SQUARES;
     }
+    plan->team = mu_pool_workers();
     return size_workspace(plan);
 }
 

@@ -138,6 +138,10 @@ muonium_status mu_plan_narrow(muonium_plan *plan, size_t columns);
  * stays in them, and the workspace has no room for it; a plan in f64 still copies X. */
 muonium_status mu_plan_keep_in_place(muonium_plan *plan);
 
+/* plan.c: turn a plan into one for up to `batch` matrices and for up to `team` workers, in place of
+ * all of the pool. Only sizes in memory change. */
+muonium_status mu_plan_for_team(muonium_plan *plan, size_t batch, unsigned team);
+
 /* execute.c: orthogonalise `count` <= shape.batch surveyed matrices in place. The caller has
  * oriented them; each may have the rows and columns of the plan's shape or exchanged. Neither
  * fails nor allocates. Matrices that are not finite are left alone or filled, by
