@@ -10,7 +10,7 @@
 #include "matmul/product.h"
 
 enum {
-    COLUMNS = 2 * MU_BLOCK, /* of a column block of X */
+    COLUMNS = 2 * MU_BLOCK, /* of a column block of X, at most */
     ROWS = MU_BLOCK,        /* of A that multiply it at a time: with one slice of k of both, and the
                                block of Y, 660 KB, which fits L2 */
     UNPACKED_X = 128        /* largest m for which X stays unpacked */
@@ -18,6 +18,7 @@ enum {
 
 typedef struct application {
     mu_product p;
+    size_t columns;   /* of a column block of X */
     bool tall;        /* Y^T = X^T A: X is the left operand */
     size_t shares;    /* one per thread */
     size_t share;     /* columns of X in a share; the last has fewer */
@@ -25,6 +26,14 @@ typedef struct application {
     mu_operand x;
     double beta, alpha; /* Y = alpha * (beta * X + A X) */
 } application;
+
+/* Columns of a column block: no more than an even share of n columns for so many workers, in whole
+ * groups, so that many workers do not need memory for columns that they never have. */
+static size_t block_columns(const mu_kernel *kernel, size_t n, unsigned workers)
+{
+    size_t even = mu_ceil_div(n, workers > 0 ? workers : 1);
+    return mu_min_size(COLUMNS, mu_round_up(even, mu_group_of(kernel)));
+}
 
 /* The block of C for columns [first, end) of X. */
 static mu_block place_of(const application *a, size_t first, size_t end)
@@ -65,12 +74,12 @@ static void multiply_columns(void *context, size_t index, unsigned worker)
     const mu_product *p = &a->p;
     const mu_side *x = a->tall ? &p->a : &p->b;
     size_t share = index % a->shares, slices = mu_ceil_div(p->k, p->slice);
-    size_t first = share * a->share + index / a->shares * COLUMNS;
+    size_t first = share * a->share + index / a->shares * a->columns;
     size_t end = mu_min_size((share + 1) * a->share, x->lines);
     if (first >= end) {
         return;
     }
-    end = mu_min_size(first + COLUMNS, end);
+    end = mu_min_size(first + a->columns, end);
     mu_product own = mu_pack_own(p, !a->tall, first, end, x->packed + worker * a->own_bytes);
     mu_block place = place_of(a, first, end);
     if (a->beta != 0) {
@@ -166,21 +175,23 @@ void mu_apply(const mu_matmul *with, size_t m, size_t n, const mu_operand *a, co
     p->slice_count = mu_ceil_div(m, p->slice);
     a_side->packed = with->scratch;
     x_side->packed = a_side->packed + mu_packed_bytes(p, m, a_side->width, p->slice_count);
-    all.own_bytes = mu_packed_bytes(p, COLUMNS, x_side->width, p->slice_count);
+    all.columns = block_columns(kernel, n, with->workers);
+    all.own_bytes = mu_packed_bytes(p, all.columns, x_side->width, p->slice_count);
     /* Equal shares of whole micropanels, except for the last. */
     all.shares = mu_min_size(mu_pool_workers(), with->workers);
     all.share = mu_round_up(mu_ceil_div(n, all.shares), unit);
     mu_pack_side(p, a_side, with->workers);
-    mu_pool_run(multiply_columns, &all, all.shares * mu_ceil_div(all.share, COLUMNS),
+    mu_pool_run(multiply_columns, &all, all.shares * mu_ceil_div(all.share, all.columns),
                 with->workers);
 }
 
-size_t mu_apply_scratch(const mu_kernel *kernel, size_t m, unsigned workers)
+size_t mu_apply_scratch(const mu_kernel *kernel, size_t m, size_t n, unsigned workers)
 {
     mu_product p = mu_product_of(kernel, m);
     size_t slices = mu_ceil_div(m, p.slice);
     /* A may be on either side, and is rounded up to whole micropanels of that side. */
     size_t left = mu_packed_bytes(&p, m, kernel->mr, slices);
     size_t right = mu_packed_bytes(&p, m, kernel->nr, slices);
-    return (left > right ? left : right) + workers * mu_packed_bytes(&p, COLUMNS, 1, slices);
+    return (left > right ? left : right) +
+           workers * mu_packed_bytes(&p, block_columns(kernel, m > n ? m : n, workers), 1, slices);
 }

@@ -230,7 +230,7 @@ bool mu_matmul_scratch(const mu_kernel *kernel, size_t m, size_t n, unsigned wor
     }
     size_t gram = mu_triangle_scratch(kernel, m, n, workers);
     size_t symmul = mu_triangle_scratch(kernel, m, m, workers);
-    size_t apply = mu_apply_scratch(kernel, m, workers);
+    size_t apply = mu_apply_scratch(kernel, m, n, workers);
     *bytes = gram > symmul ? gram : symmul;
     *bytes = apply > *bytes ? apply : *bytes;
     return true;

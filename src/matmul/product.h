@@ -93,6 +93,6 @@ void mu_multiply_block(const mu_product *p, size_t slice, size_t i0, size_t rows
 /* Bytes of scratch of a symmetric product with sums of length k, and of apply. The caller has
  * checked that nothing overflows. */
 size_t mu_triangle_scratch(const mu_kernel *kernel, size_t m, size_t k, unsigned workers);
-size_t mu_apply_scratch(const mu_kernel *kernel, size_t m, unsigned workers);
+size_t mu_apply_scratch(const mu_kernel *kernel, size_t m, size_t n, unsigned workers);
 
 #endif
