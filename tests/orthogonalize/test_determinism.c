@@ -55,7 +55,7 @@ static void threads_change_nothing(void **state)
     test_rng rng = test_rng_start("threads");
     /* The last is large enough that all threads share each matrix. */
     const muonium_shape shapes[] = {{1, 131, 210}, {5, 37, 90}, {7, 61, 20}, {2, 64, 16500}};
-    const int threads[] = {1, 2, 3, 7, 16, 7, 1};
+    const int threads[] = {1, 2, 3, 7, 16, 64, 128, 7, 1};
     for (size_t s = 0; s < 4; s++) {
         muonium_shape shape = shapes[s];
         size_t count = shape.batch * shape.rows * shape.cols;
