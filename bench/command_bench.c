@@ -12,6 +12,7 @@
 #include "matmul/matmul.h"
 #include "progress.h"
 #include "shapes.h"
+#include "simulate.h"
 
 enum {
     JSON,
@@ -25,7 +26,8 @@ enum {
     TILES,
     CHECKPOINT,
     DIRECTORY,
-    MEGABYTES
+    MEGABYTES,
+    CORES
 };
 
 static const option options[] = {
@@ -77,6 +79,11 @@ static const option options[] = {
                    .most = 100000,
                    .help = "size of the state of --checkpoint; needs four times as much "
                            "memory"},
+    [CORES] = {.name = "cores",
+               .type = OPTION_TEXT,
+               .placeholder = "LIST",
+               .help = "measure only the pool, and predict steps on so many cores, such as "
+                       "8,16,32,64,128; with --quick only of small models"},
 };
 
 static const muonium_shape standard_shapes[] = {
@@ -549,6 +556,11 @@ static int run(const command *self, const arguments *given)
     }
     if (value[CHECKPOINT].given) {
         return run_checkpoint(self, value);
+    }
+    if (value[CORES].given) {
+        const char *why;
+        bool done = simulate_cores(value[CORES].text, value[QUICK].given, value[JSON].given, &why);
+        return done ? EXIT_OK : message_failed(self->name, "%s", why);
     }
     static bench b;
     b.budget = value[QUICK].given && !value[SECONDS].given ? 0.05 : value[SECONDS].number;

@@ -210,7 +210,8 @@ static size_t bound_of(const muonium_optimizer *optimizer)
     size_t bytes = 0;
     for (size_t i = 0; i < optimizer->count; i++) {
         const mu_parameter *p = optimizer->parameters[i];
-        bytes += p->elements * muonium_dtype_size(p->tensor.dtype);
+        size_t copies = p->muon && optimizer->modeled_copies > 0 ? optimizer->modeled_copies : 1;
+        bytes += copies * p->elements * muonium_dtype_size(p->tensor.dtype);
     }
     bytes /= SCRATCH_SHARE;
     return bytes > LEAST_SCRATCH ? bytes : LEAST_SCRATCH;
@@ -329,6 +330,7 @@ muonium_status mu_schedule_make(muonium_optimizer *optimizer)
         return mu_fail(MUONIUM_NO_MEMORY, "no memory for a schedule");
     }
     made->workers = mu_pool_workers();
+    made->copies = optimizer->modeled_copies > 0 ? optimizer->modeled_copies : 1;
     status = fill_schedule(optimizer, made);
     if (status != MUONIUM_OK) {
         mu_schedule_destroy(made);

@@ -78,6 +78,7 @@ struct mu_schedule {
     mu_extent *grads;   /* the same, one per parameter */
     mu_batch_job *jobs; /* the costliest first; classes across processes have none */
     size_t job_count;
+    size_t copies;     /* mu_optimizer.modeled_copies */
     unsigned teams;    /* jobs at the same time */
     unsigned width;    /* workers per job, at most */
     void *scratch;     /* an area per team */

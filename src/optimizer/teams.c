@@ -49,13 +49,14 @@ static double efficiency(const mu_class *c, double workers, unsigned width)
 
 /* Set workspace and capacity of a class for teams of `width`, where a batch may take `area`
  * bytes. False if one matrix takes more. */
-static bool fit_class(mu_class *c, const trial *t, size_t area)
+static bool fit_class(mu_class *c, const trial *t, size_t area, size_t copies)
 {
     /* Small matrices are worth a job only together, as long as all teams have some jobs. */
     double few = JOB_FLOPS / c->cost;
     size_t jobs = (size_t)t->teams * 4, capacity = few > 1 ? few < 1e6 ? (size_t)few : 1000000 : 1;
-    size_t most = (c->count + jobs - 1) / jobs;
+    size_t most = (c->count * copies + jobs - 1) / jobs;
     capacity = capacity < most ? capacity : most;
+    capacity = capacity < c->count ? capacity : c->count;
     for (;; capacity -= capacity / 4 + 1) {
         capacity = capacity < 1 || c->across ? 1 : capacity;
         if (mu_plan_for_team(c->plan, capacity, t->width) != MUONIUM_OK) {
@@ -83,9 +84,9 @@ static bool fit(mu_schedule *schedule, const trial *t, size_t bytes, const unsig
         mu_class *c = &schedule->classes[i];
         trial whole = {1, *workers, 0};
         if (c->across) {
-            fit_class(c, &whole, bytes);
+            fit_class(c, &whole, bytes, 1);
         } else {
-            fits = fit_class(c, t, area) && fits;
+            fits = fit_class(c, t, area, schedule->copies) && fits;
         }
     }
     return fits;
@@ -133,7 +134,7 @@ static size_t group_jobs(const mu_schedule *schedule, job_group *groups)
     for (size_t i = 0; i < schedule->class_count; i++) {
         const mu_class *c = &schedule->classes[i];
         if (!c->across) {
-            job_group made = {c, (c->count + c->capacity - 1) / c->capacity,
+            job_group made = {c, (c->count + c->capacity - 1) / c->capacity * schedule->copies,
                               c->cost * (double)c->capacity};
             size_t at = count++;
             for (; at > 0 && groups[at - 1].cost < made.cost; at--) {

@@ -1,0 +1,62 @@
+/*
+ * replay.h: a recorded step on more workers than this machine has.
+ */
+#ifndef BENCH_REPLAY_H
+#define BENCH_REPLAY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* One run of the pool: the seconds of its pieces, each measured alone on one core. */
+typedef struct replay_run {
+    double gap;   /* seconds of one thread before it */
+    size_t first; /* piece, in the recording's array */
+    size_t count;
+    unsigned workers; /* that may take part */
+    double bytes;     /* of memory traffic per piece; 0: in cache */
+} replay_run;
+
+/* A sequence of runs: what one team does for one job, or all workers between jobs. */
+typedef struct replay_job {
+    size_t first, count; /* runs, in the recording's array */
+    double tail;         /* seconds of one thread after the last run */
+} replay_job;
+
+typedef struct replay_recording {
+    double *pieces;
+    size_t piece_count, piece_room;
+    replay_run *runs;
+    size_t run_count, run_room;
+    replay_job *jobs;
+    size_t job_count, job_room;
+    size_t *queue; /* jobs in the order in which they are handed out, by number */
+    size_t queue_count, queue_room;
+    replay_job before; /* all workers, before the jobs */
+    replay_run filler;
+    unsigned teams, width;
+    bool failed; /* there was no memory */
+} replay_recording;
+
+/* The machine. */
+typedef struct replay_machine {
+    unsigned workers;
+    double handover;   /* seconds from the start of a run until a second worker has a piece */
+    double per_worker; /* seconds more for each further one */
+    double bandwidth;  /* bytes per second of all together */
+} replay_machine;
+
+typedef struct replay_result {
+    double seconds;
+    /* Seconds of workers: within pieces; within pieces but waiting for memory; from the start of
+     * a run or its end to the next piece; and without anything to do. */
+    double busy, stalled, barriers, idle;
+    unsigned teams, width; /* of the recording */
+} replay_result;
+
+/* False without memory. */
+bool replay(const replay_recording *recording, const replay_machine *machine,
+            replay_result *result);
+
+void replay_free(replay_recording *recording);
+
+#endif
