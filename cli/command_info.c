@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "build.h"
 #include "command.h"
 #include "environment.h"
 #include "json.h"
@@ -14,21 +15,6 @@ enum { JSON };
 static const option options[] = {
     [JSON] = {.name = "json", .type = OPTION_FLAG, .help = "print JSON"},
 };
-
-#if defined(__clang__)
-#define COMPILER "clang " __clang_version__
-#elif defined(__GNUC__)
-#define COMPILER "gcc " __VERSION__
-#else
-#define COMPILER "unknown"
-#endif
-
-/* The build may tell how it compiles. */
-#ifdef MUONIUM_BUILD_FLAGS
-static const char *const build_flags = MUONIUM_BUILD_FLAGS;
-#else
-static const char *const build_flags = NULL;
-#endif
 
 static void print_text(const muonium_cpu_info *cpu)
 {
@@ -48,7 +34,7 @@ static void print_text(const muonium_cpu_info *cpu)
     for (int i = 0; (name = muonium_preset_name(i)) != NULL; i++) {
         printf(" %s", name);
     }
-    printf("\ncompiler     %s\n", COMPILER);
+    printf("\ncompiler     %s\n", build_compiler);
     if (build_flags != NULL) {
         printf("flags        %s\n", build_flags);
     }
@@ -101,7 +87,7 @@ static void print_json(const muonium_cpu_info *cpu)
     }
     json_array_end(&writer);
     json_object(&writer, "build");
-    json_string(&writer, "compiler", COMPILER);
+    json_string(&writer, "compiler", build_compiler);
     json_string(&writer, "flags", build_flags);
     json_object_end(&writer);
     json_object(&writer, "environment");

@@ -114,7 +114,7 @@ void help_overview(FILE *out)
         fprintf(out, "  %-16s%s\n", commands[i]->name, commands[i]->summary);
     }
     fputs("\n'muonium COMMAND --help' explains one command, with an example.\n"
-          "'muonium --version' prints the version.\n"
+          "'muonium --version' prints the version and how it was built.\n"
           "Exit codes: 0 done, 1 failed, 2 wrong command line.\n",
           out);
 }

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "build.h"
 #include "command.h"
 #include "text.h"
 
@@ -88,7 +89,9 @@ static int dispatch(int argc, char **argv)
     }
     const char *name = argv[1];
     if (strcmp(name, "--version") == 0 || strcmp(name, "-V") == 0) {
-        printf("muonium %s\n", muonium_version());
+        printf("muonium %s\ncompiler %s, %s", muonium_version(), build_compiler,
+               build_architecture);
+        printf("%s%s\n", build_flags ? ", " : "", build_flags ? build_flags : "");
         return EXIT_OK;
     }
     if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0) {

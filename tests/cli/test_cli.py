@@ -38,7 +38,7 @@ def test_overview_and_version():
     for name in COMMANDS:
         assert re.search(rf"^  {name} +\S", out, re.M)
     version, _ = run("--version")
-    assert re.fullmatch(r"muonium \d+\.\d+\.\d+\n", version)
+    assert re.fullmatch(r"muonium \d+\.\d+\.\d+\ncompiler (gcc|clang) \d.*, (x86_64|aarch64), \S.*\n", version)
 
 
 def test_no_command_prints_help_on_stderr():
