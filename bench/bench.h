@@ -87,6 +87,22 @@ bool bench_tiles(bench *b);
 bool bench_optimizer(bench *b);
 bool bench_gpt2(bench *b);
 
+/* A whole step of GPT-2 124M under some options. */
+typedef struct bench_recipe_figures {
+    const char *name;
+    double seconds;
+    double flops; /* of the orthogonalisations */
+    double bytes; /* that a step moves at least */
+    double state; /* bytes */
+} bench_recipe_figures;
+
+/* optimizer.c: false, with the library's message, if it fails. */
+bool bench_recipe(bench *b, const muonium_options *options, bench_recipe_figures *figures);
+
+/* recipes.c: all recipes, and variants of state; prints a table or JSON. False, with the library's
+ * message, if one fails. */
+bool bench_recipes(bench *b, bool as_json);
+
 /* checkpoint.c: what it takes to save and load a state, in seconds, and plain system calls
  * for the same bytes. */
 typedef struct checkpoint_figures {

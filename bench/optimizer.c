@@ -184,12 +184,12 @@ bool bench_optimizer(bench *b)
 
 /* ---- GPT-2 ---- */
 
-bool bench_gpt2(bench *b)
+enum { LAYERS = 12, WIDTH = 768, TOKENS = 50257, CONTEXT = 1024 };
+
+static bool make_gpt2(model *m, const muonium_options *options)
 {
-    enum { LAYERS = 12, WIDTH = 768, TOKENS = 50257, CONTEXT = 1024 };
-    static model m;
-    bool done = muonium_create(NULL, &m.optimizer) == MUONIUM_OK &&
-                add(&m, "wte", TOKENS, WIDTH, 0) && add(&m, "wpe", CONTEXT, WIDTH, 0);
+    bool done = muonium_create(options, &m->optimizer) == MUONIUM_OK &&
+                add(m, "wte", TOKENS, WIDTH, 0) && add(m, "wpe", CONTEXT, WIDTH, 0);
     for (int layer = 0; done && layer < LAYERS; layer++) {
         const struct {
             const char *name;
@@ -205,12 +205,42 @@ bool bench_gpt2(bench *b)
         for (size_t i = 0; done && i < sizeof matrices / sizeof matrices[0]; i++) {
             char name[64];
             snprintf(name, sizeof name, "h.%d.%s", layer, matrices[i].name);
-            done = add(&m, name, matrices[i].rows, matrices[i].cols, matrices[i].heads);
+            done = add(m, name, matrices[i].rows, matrices[i].cols, matrices[i].heads);
         }
     }
+    return done;
+}
+
+bool bench_gpt2(bench *b)
+{
+    static model m;
     double seconds;
+    bool done = make_gpt2(&m, NULL);
     done = done && measure_steps(b, &m, "gpt2-124m step",
                                  (muonium_shape){1, m.elements / WIDTH, WIDTH}, true, &seconds);
+    destroy(&m);
+    memset(&m, 0, sizeof m);
+    return done;
+}
+
+bool bench_recipe(bench *b, const muonium_options *options, bench_recipe_figures *figures)
+{
+    static model m;
+    muonium_counters counters;
+    stepping s = {&m, MUONIUM_OK};
+    bool done = make_gpt2(&m, options);
+    if (done) {
+        figures->seconds = measure_best(step, &s, b->budget);
+        done = s.status == MUONIUM_OK && muonium_count(m.optimizer, &counters) == MUONIUM_OK;
+    }
+    if (done) {
+        double muon = (double)m.muon_elements, adam = (double)m.elements - muon;
+        double state = (double)counters.state_bytes;
+        figures->state = state;
+        figures->flops = counters.flops;
+        /* Gradients are read twice, weights and state read and written. */
+        figures->bytes = 16 * (muon + adam) + 2 * state;
+    }
     destroy(&m);
     memset(&m, 0, sizeof m);
     return done;

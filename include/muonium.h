@@ -548,14 +548,35 @@ typedef enum muonium_scale {
     MUONIUM_SCALE_ORIGINAL = 0,        /* sqrt(max(1, out / in)) */
     MUONIUM_SCALE_MATCH_RMS_ADAMW = 1, /* 0.2 sqrt(max(out, in)): steps as large as AdamW's */
     MUONIUM_SCALE_RMS_TO_RMS = 2,      /* sqrt(out / in) */
-    MUONIUM_SCALE_NONE = 3             /* 1 */
+    MUONIUM_SCALE_NONE = 3,            /* 1 */
+    MUONIUM_SCALE_RSQRT_IN = 4         /* 1 / sqrt(in) */
 } muonium_scale;
+
+/* The slices that share one mean square of NorMuon. */
+typedef enum muonium_normuon_axis {
+    MUONIUM_NORMUON_ROWS = 0,    /* a mean for each row */
+    MUONIUM_NORMUON_COLUMNS = 1, /* a mean for each column */
+    MUONIUM_NORMUON_SHAPE = 2    /* for each row if out >= in, else for each column */
+} muonium_normuon_axis;
+
+/* NorMuon's divisor, of a mean square v and eps = options.normuon_eps. */
+typedef enum muonium_normuon_form {
+    MUONIUM_NORMUON_ADD = 0,  /* sqrt(v) + eps */
+    MUONIUM_NORMUON_CLAMP = 1 /* sqrt(max(v, eps)) */
+} muonium_normuon_form;
+
+/* The slices of which options.fraction selects some. */
+typedef enum muonium_selection {
+    MUONIUM_SELECT_SHORTER = 0, /* rows if out <= in, else columns */
+    MUONIUM_SELECT_ROWS = 1     /* rows */
+} muonium_selection;
 
 /* The effect of weight decay wd on the weights W. */
 typedef enum muonium_decay {
-    MUONIUM_DECAY_DECOUPLED = 0,  /* W (1 - lr wd), before the update */
-    MUONIUM_DECAY_CAUTIOUS = 1,   /* the same, only where O and W have the same sign */
-    MUONIUM_DECAY_INDEPENDENT = 2 /* W (1 - wd) */
+    MUONIUM_DECAY_DECOUPLED = 0,      /* W (1 - lr wd), before the update */
+    MUONIUM_DECAY_CAUTIOUS = 1,       /* the same, only where O and W have the same sign */
+    MUONIUM_DECAY_INDEPENDENT = 2,    /* W (1 - wd) */
+    MUONIUM_DECAY_CAUTIOUS_SCALED = 3 /* as CAUTIOUS, with lr times the scale in place of lr */
 } muonium_decay;
 
 /* The optimizer of parameters without Muon. */
@@ -688,11 +709,50 @@ typedef struct muonium_options {
     bool adaptive; /* multiply the update of a Muon parameter by the dual norm of its direction,
                       the sum of the products of the elements of D and O. Steps then grow with
                       the gradients. A parameter must be one matrix. */
+
+    /* Rules of newer members of the family. docs/recipes.md explains them. They act in this order:
+     * equilibrate before the orthogonalisation; renormalize, adamuon, normuon and hyperball after
+     * it. */
+
+    /* Scale each row of D to the root mean square of the norms of all rows. A row whose norm is
+     * below equilibrate_eps, at least 0, is scaled as if it had that norm. */
+    bool equilibrate;
+    double equilibrate_eps;
+
+    /* Scale O to the Frobenius norm sqrt(min(out, in)). A norm below renormalize_eps, at least 0,
+     * counts as renormalize_eps. */
+    bool renormalize;
+    double renormalize_eps;
+
+    muonium_normuon_axis normuon_axis; /* the slices with a mean square of their own */
+    muonium_normuon_form normuon_form; /* the divisor of a slice */
+
+    /* AdaMuon divides O by the root of the running mean v of its squares, element by element:
+     * O / (sqrt(v) + eps). Under MUONIUM_SCALE_MATCH_RMS_ADAMW it then scales the whole parameter
+     * to the root mean square 0.2. Under other scales v is divided by 1 - beta2^t first, in step
+     * t. */
+    bool adamuon;
+    double adamuon_beta2; /* the decay of v, from 0 to below 1 */
+    double adamuon_eps;   /* negative: plan.eps */
+
+    /* MuonH: W moves on the sphere of its first norm R. The step before the return to the sphere
+     * is lr * scale * R * O / ||O||. Weight decay has no effect there and must be 0. A matrix that
+     * is zero stays zero. */
+    bool hyperball;
+
+    /* Dion2: M <- M + G. Only the ceil(fraction * slices) slices of M with the largest sums of
+     * magnitudes are orthogonalised, as a matrix of their own. W moves only there, by the scale of
+     * the whole matrix, and these slices of M are multiplied by ef_decay afterwards. 1: all of M,
+     * by `momentum`. A fraction below 1 needs momentum_form sum without nesterov. */
+    double fraction;             /* above 0, at most 1 */
+    double ef_decay;             /* from 0 to below 1 */
+    muonium_selection selection; /* which slices */
 } muonium_options;
 
 /* Fill the options with a recipe. NULL or "muonium" selects the defaults of this library. "motif",
- * "fp16", "fp32", "timm", "optax", "torch", "keller" and "moonlight" select the behaviour of the
- * implementation of that name. docs/recipes.md compares the recipes in a table. An unknown name
+ * "fp16", "fp32", "timm", "optax", "torch", "keller", "moonlight", "nanochat", "dion2", "nordion2"
+ * and "adamuon" select the behaviour of the implementation of that name; "muonh" keeps the norm of
+ * every weight matrix. docs/recipes.md compares the recipes in a table. An unknown name
  * fails with a message that lists the valid names. optax has no default learning rate: lr is then
  * NaN, and the caller must set it.
  *
@@ -1124,9 +1184,14 @@ typedef struct muonium_state {
     muonium_dtype momentum_dtype; /* the type of the momentum, options.state_dtype */
     float *exp_avg;               /* AdamW: the first moment */
     float *exp_avg_sq;            /* AdamW: the second moment */
-    float *normuon;               /* NorMuon: the mean square of each row, `rows` numbers */
-    size_t rows;                  /* NorMuon: the number of rows */
+    float *normuon;               /* NorMuon: the mean squares, `rows` numbers */
+    size_t rows;                  /* NorMuon: the number of rows, or of columns if these have the
+                                     means, of all matrices */
     float *master;                /* the master copy under options.master, from the first step on */
+    float *adamuon;               /* AdaMuon: the mean square of each element */
+    float *radius;                /* hyperball: the norms of `matrices` matrices; 0 before the first
+                                     step */
+    size_t matrices;              /* hyperball: the number of matrices */
 } muonium_state;
 
 /* Get pointers to the state of a parameter. The caller may read and write the arrays between
@@ -1302,10 +1367,12 @@ MUONIUM_API void muonium_writer_destroy(muonium_writer *writer);
 /* ------------------------------------------------------------ checkpoints -- */
 
 /* A checkpoint is a safetensors file with the state of an optimizer. Any tool can read it. For a
- * Muon parameter w it contains the tensor "w.momentum" and, under NorMuon, "w.normuon". For an
+ * Muon parameter w it contains the tensor "w.momentum" and, under NorMuon, "w.normuon", under
+ * AdaMuon "w.adamuon", under hyperball "w.radius". For an
  * AdamW parameter w it contains "w.exp_avg" and "w.exp_avg_sq". For either it contains "w.master"
  * if the parameter has a master copy. All have the shape of the parameter, except normuon, which
- * has one number per matrix row. The parameters themselves are not in the file. The metadata
+ * has one number per matrix row (or column, as options.normuon_axis says), and radius, which has
+ * one per matrix. The parameters themselves are not in the file. The metadata
  * contains the versions of format and library, the number of steps, the options of every group,
  * the route and the steps of every parameter, and CRC-32C checksums of every tensor and of the
  * header. The checksums together cover every byte. Equal states give equal files.

@@ -42,12 +42,13 @@ OF_TENSORS = {"layout", "out_axes", "in_axes", "row_splits", "heads", "use_muon"
 IMMATERIAL = {"use_addmm": (True, False), "verbose": (True, False), "capturable": (True, False),
               "foreach": (None, True, False), "fused": (None, True, False),
               "differentiable": (False,), "amsgrad": (False,),
-              "algo": ("muon",), "scale_eps": (False,), "grouped_ns": (True, False)}
+              "scale_eps": (False,), "grouped_ns": (True, False)}
+ALGORITHMS = {"muon": False, "adamuon": True}  # of timm: whether adamuon is on
 
 # Those that are keywords: all but those that have another keyword or a call of their own.
 KEYWORDS = {name for name, option in OPTIONS.items()
             if option.type not in ("table", "callback") and name != "exact_certificate"}
-KNOWN = {*KEYWORDS, *ALIASES, *OF_TENSORS, *IMMATERIAL, "betas"}
+KNOWN = {*KEYWORDS, *ALIASES, *OF_TENSORS, *IMMATERIAL, "betas", "algo"}
 
 # Names that other libraries use and that are not understood here, with the one that is meant.
 SYNONYMS = {
@@ -199,6 +200,13 @@ def make_options(recipe, given):
         elif name == "betas" and value is not None:
             first, second = value
             options.adam_beta1, options.adam_beta2 = number("betas", first), number("betas", second)
+            if "algo" in given:  # where betas are AdaMuon's too
+                options.adamuon_beta2 = options.adam_beta2
+        elif name == "algo":
+            if value not in ALGORITHMS:
+                raise ValueError(f"algo is {value!r}: use one of {', '.join(ALGORITHMS)}")
+            options.adamuon = ALGORITHMS[value]
+            options.adamuon_eps = -1  # eps, as in timm
         elif name == "conv_mode" and value is not None and value not in CONV_MODES:
             raise ValueError(f"conv_mode is {value!r}: use one of {', '.join(CONV_MODES)}")
         elif name == "adjust_lr_fn" and value is not None:

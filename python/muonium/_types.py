@@ -34,10 +34,13 @@ NadamwForm = Literal["lookahead", "timm", "optax"]
 NesterovForm = Literal["auto", "lerp", "sum"]
 Nonfinite = Literal["error", "skip", "propagate"]
 Normalization = Literal["frobenius", "schatten", "aol", "spectral", "none"]
+NormuonAxis = Literal["rows", "columns", "shape"]
+NormuonForm = Literal["add", "clamp"]
 Rounding = Literal["stored", "torch", "keller", "motif", "fp16"]
 Route = Literal["auto", "muon", "adam"]
 Routing = Literal["muonium", "timm", "torch", "wrapper", "keller", "moonlight", "motif"]
-Scale = Literal["original", "match_rms_adamw", "rms_to_rms", "none"]
+Scale = Literal["original", "match_rms_adamw", "rms_to_rms", "none", "rsqrt_in"]
+Selection = Literal["shorter", "rows"]
 
 
 class LibraryOptions(TypedDict, total=False):
@@ -68,6 +71,19 @@ class LibraryOptions(TypedDict, total=False):
     normuon: Optional[bool]
     normuon_beta2: Optional[float]
     normuon_eps: Optional[float]
+    normuon_axis: Optional[NormuonAxis]
+    normuon_form: Optional[NormuonForm]
+    equilibrate: Optional[bool]
+    equilibrate_eps: Optional[float]
+    renormalize: Optional[bool]
+    renormalize_eps: Optional[float]
+    adamuon: Optional[bool]
+    adamuon_beta2: Optional[float]
+    adamuon_eps: Optional[float]
+    hyperball: Optional[bool]
+    fraction: Optional[float]
+    ef_decay: Optional[float]
+    selection: Optional[Selection]
     steps: Optional[int]
     coefficients: Coefficients
     lower: Optional[float]
@@ -140,7 +156,7 @@ class Options(LibraryOptions, ParameterOptions, total=False):
     fused: Optional[bool]
     amsgrad: Literal[False]
     grouped_ns: bool
-    algo: Literal["muon"]
+    algo: Literal["muon", "adamuon"]
     scale_eps: Literal[False]
 
 

@@ -81,7 +81,9 @@ static muonium_status read_part(loading *l, size_t own, const mu_incoming_array 
                        mu_state_bytes(&arrays[k]));
     }
     muonium_status status = MUONIUM_OK;
-    if (array->array.spec->per_row) {
+    if (d->plan->parts[part].cut == MU_CUT_WHOLE) {
+        status = read_run(l, &ours, 0, 0, arrays[k].elements);
+    } else if (array->array.spec->per_row) {
         size_t first, rows;
         mu_rows_of_part(d, part, &first, &rows);
         status = read_run(l, &ours, first, 0, rows);

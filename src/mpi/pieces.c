@@ -22,7 +22,8 @@ static bool is_dense(const mu_parameter *p)
 
 static mu_cut cut_of(const mu_parameter *p)
 {
-    if (!is_dense(p)) { /* parts could interleave in memory */
+    /* Parts of others could interleave in memory. */
+    if (!is_dense(p) || (p->muon && mu_needs_whole_parameters(&p->group->options))) {
         return MU_CUT_WHOLE;
     }
     if (!p->muon) {

@@ -48,25 +48,14 @@ typedef struct split {
     double by_column; /* seconds of each column, on top of price.fixed */
 } split;
 
-static bool has_state_per_row(const mu_parameter *p)
-{
-    mu_state_array arrays[MU_STATE_KINDS];
-    bool found = false;
-    for (size_t k = 0, kept = mu_state_arrays(p, arrays); k < kept; k++) {
-        found = found || arrays[k].spec->per_row;
-    }
-    return found;
-}
-
 static muonium_status consider_split(const muonium_optimizer *description,
                                      const muonium_mpi_plan_options *options, int ranks,
                                      double share, const mu_part *part, split *s)
 {
     const mu_parameter *p = description->parameters[part->piece.parameter];
     const muonium_group *group = p->group;
-    /* State per row needs whole rows; stochastic rounding numbers elements consecutively; the
-     * dual norm is a sum over the matrix. */
-    bool whole = has_state_per_row(p) || group->options.adaptive ||
+    /* Most rules need whole rows; stochastic rounding numbers elements consecutively. */
+    bool whole = mu_needs_whole_matrices(&group->options) ||
                  (group->options.stochastic_rounding && p->tensor.dtype != MUONIUM_F32);
     *s = (split){.most = 1};
     if (whole || part->rows == 0 || !(part->piece.seconds > share) || ranks == 1 ||
@@ -306,7 +295,9 @@ static uint64_t state_bytes_of_part(const mu_parameter *p, const mu_part *part)
     uint64_t bytes = 0;
     for (size_t k = 0; k < count; k++) {
         size_t each = arrays[k].spec->per_row ? p->matrices.cols.total : 1;
-        bytes += part->elements / each * muonium_dtype_size(arrays[k].dtype);
+        bytes += part->cut == MU_CUT_WHOLE
+                     ? mu_state_bytes(&arrays[k])
+                     : part->elements / each * muonium_dtype_size(arrays[k].dtype);
     }
     return bytes;
 }

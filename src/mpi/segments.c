@@ -33,23 +33,18 @@ void mu_rows_of_part(const muonium_mpi *d, size_t part, size_t *first, size_t *c
 {
     const mu_part *p = &d->plan->parts[part];
     const mu_matrices *m = &d->description->parameters[p->piece.parameter]->matrices;
-    *first = 0;
-    *count = m->batch.total * m->rows.total;
-    if (p->cut != MU_CUT_WHOLE) {
-        *first = p->piece.first / m->cols.total;
-        *count = p->piece.runs > 1 ? p->piece.runs : p->elements / m->cols.total;
-    }
+    *first = p->piece.first / m->cols.total;
+    *count = p->piece.runs > 1 ? p->piece.runs : p->elements / m->cols.total;
 }
 
 mu_segment mu_segment_at(const muonium_mpi *d, size_t parameter, mu_state_kind kind, size_t index)
 {
     const mu_parameter *p = d->description->parameters[parameter];
+    if (d->plan->parts[d->first_part[parameter]].cut == MU_CUT_WHOLE) {
+        return (mu_segment){d->first_part[parameter], index, mu_state_length(p, kind) - index};
+    }
     if (!mu_state_spec_of(kind)->per_row) {
         return find_segment(d, parameter, index);
-    }
-    if (d->plan->parts[d->first_part[parameter]].cut == MU_CUT_WHOLE) {
-        return (mu_segment){d->first_part[parameter], index,
-                            p->matrices.batch.total * p->matrices.rows.total - index};
     }
     size_t first, count;
     mu_segment found = find_segment(d, parameter, index * p->matrices.cols.total);

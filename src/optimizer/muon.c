@@ -9,42 +9,16 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "optimizer/schedule.h"
-
-/* A batch. Every matrix has `row_tasks` tasks. Wide and tall matrices are in one
- * class, so that some tasks have no rows. */
-typedef struct batch {
-    const mu_schedule *schedule;
-    const mu_class *of;
-    mu_scratch scratch;
-    size_t count;
-    size_t row_tasks;
-    size_t first; /* gather: the first matrix */
-    bool again;   /* gather: its momentum was updated before */
-} batch;
-
-static float *direction_at(const batch *b, size_t i)
-{
-    return b->scratch.directions + i * mu_direction_size(b->of->m, b->of->n);
-}
-
-/* Per row of a matrix a sum of squares; after b->of->longer of them, a largest magnitude. */
-static double *row_stats_at(const batch *b, size_t i)
-{
-    return b->scratch.row_stats + 2 * i * b->of->longer;
-}
-
-/* After the gathering: a number per row, then their sum in the first, the dual norm of D. */
-static double *dual_at(const batch *b, size_t i)
-{
-    return row_stats_at(b, i) + b->of->longer;
-}
+#include "optimizer/muon.h"
 
 /* ---- gather ---- */
 
 mu_momentum_step mu_momentum_of(const mu_parameter *p, uint64_t steps)
 {
     const muonium_options *o = &p->group->options;
+    if (mu_selects(p)) { /* slices of the momentum decay when they are applied */
+        return (mu_momentum_step){1, o->maximize ? -1 : 1, 0, 1};
+    }
     double mu = o->momentum, t = (double)steps;
     bool corrected = o->momentum_form == MUONIUM_MOMENTUM_EMA_CORRECTED;
     bool sum = o->momentum_form == MUONIUM_MOMENTUM_SUM;
@@ -94,19 +68,20 @@ static void whole_of(const mu_parameter *p, const mu_matrix_place *place, size_t
 
 /* Whether the transpose is orthogonalised. AOL divides rows, so its result depends on this even
  * for square matrices: optax divides the rows of (in, out) kernels. */
-static bool is_tall(const mu_parameter *p, const mu_matrix_place *place)
+bool mu_is_tall(const mu_parameter *p, const mu_matrix_place *place)
 {
     const muonium_options *o = &p->group->options;
     bool turns_squares =
         o->kernels_in_out && o->plan.normalization == MUONIUM_NORM_AOL && !p->across;
     size_t rows, cols;
-    whole_of(p, place, &rows, &cols);
+    mu_matrix_place direction = mu_direction_place(p, *place);
+    whole_of(p, &direction, &rows, &cols);
     return rows > cols || (turns_squares && rows == cols);
 }
 
 /* The longest piece at column `done`. Pieces end at blocks of columns, so that sums do not
  * depend on which rank has which blocks. */
-static size_t piece_limit(const batch *b, bool tall, size_t done)
+static size_t piece_limit(const mu_batch *b, bool tall, size_t done)
 {
     size_t left = b->of->block - done % b->of->block;
     return tall || left > MU_PIECE ? MU_PIECE : left;
@@ -114,9 +89,10 @@ static size_t piece_limit(const batch *b, bool tall, size_t done)
 
 /* The survey of matrix i, which gather_rows fills. If other ranks have columns of its rows, the
  * sums of pieces are kept apart: in the order of columns, those of other ranks come between. */
-static mu_row_survey survey_of(const batch *b, size_t i, const mu_matrix_place *place, bool tall)
+mu_row_survey mu_survey_of_batch(const mu_batch *b, size_t i, const mu_matrix_place *place,
+                                 bool tall)
 {
-    double *stats = row_stats_at(b, i);
+    double *stats = mu_row_stats_at(b, i);
     mu_row_survey s = {.rows = place->rows,
                        .sums = stats,
                        .largest = stats + b->of->longer,
@@ -136,7 +112,7 @@ static mu_row_survey survey_of(const batch *b, size_t i, const mu_matrix_place *
 
 static void gather_rows(void *context, size_t index, unsigned worker)
 {
-    const batch *b = context;
+    const mu_batch *b = context;
     const mu_schedule *schedule = b->schedule;
     (void)worker;
     size_t i = b->first + index / b->row_tasks, first = index % b->row_tasks * MU_ROWS_PER_TASK;
@@ -145,14 +121,11 @@ static void gather_rows(void *context, size_t index, unsigned worker)
     mu_matrix_place place = mu_matrix_at(&p->matrices, member->index);
     mu_momentum_step step = mu_momentum_of(p, p->steps);
     float g_buffer[MU_PIECE];
-    bool tall = is_tall(p, &place);
-    mu_row_survey survey = survey_of(b, i, &place, tall);
+    bool tall = mu_is_tall(p, &place);
+    mu_row_survey survey = mu_survey_of_batch(b, i, &place, tall);
     for (size_t row = first; row < first + MU_ROWS_PER_TASK && row < place.rows; row++) {
-        mu_offset base = mu_walk_to(&p->matrices.rows, place.first_row + row);
-        base.data += place.base.data;
-        base.grad += place.base.grad;
-        base.state += place.base.state;
-        float *d = direction_at(b, i) + row * place.cols;
+        mu_offset base = mu_row_base(p, &place, row);
+        float *d = mu_direction_at(b, i) + row * place.cols;
         mu_survey_start_row(&survey, row);
         for (size_t done = 0, number = 0; done < place.cols; number++) {
             mu_piece piece =
@@ -167,51 +140,10 @@ static void gather_rows(void *context, size_t index, unsigned worker)
 
 /* ---- apply ---- */
 
-/* Whether the matrix has no O and stays as it is. */
-static bool is_left_alone(const muonium_certificate *certificate)
-{
-    return certificate->outcome == MUONIUM_SKIPPED || certificate->outcome == MUONIUM_DIVERGED;
-}
-
-/* NorMuon: divide each row of O by the root of the running mean of its squares, then scale all
- * rows to restore the norm of O. The factor of each row replaces its sum of squares. */
-static void apply_normuon(const batch *b, size_t i, const mu_matrix_place *place, float *running)
-{
-    const muonium_options *o = &b->of->group->options;
-    double *stats = row_stats_at(b, i), before = 0, after = 0;
-    for (size_t row = 0; row < place->rows; row++) {
-        double sum = stats[row], mean = sum / (double)place->cols;
-        running[row] =
-            (float)(o->normuon_beta2 * (double)running[row] + (1 - o->normuon_beta2) * mean);
-        double root = sqrt((double)running[row]) + o->normuon_eps;
-        double factor = root > 0 ? 1 / root : 0;
-        before += sum;
-        after += sum * factor * factor;
-        stats[row] = factor;
-    }
-    double restore = after > 0 ? sqrt(before / after) : 0;
-    for (size_t row = 0; row < place->rows; row++) {
-        stats[row] *= restore;
-    }
-}
-
-static void square_rows(void *context, size_t index, unsigned worker)
-{
-    const batch *b = context;
-    (void)worker;
-    size_t i = index / b->row_tasks, first = index % b->row_tasks * MU_ROWS_PER_TASK;
-    const mu_member *member = &b->scratch.batch[i];
-    mu_matrix_place place = mu_matrix_at(&member->parameter->matrices, member->index);
-    for (size_t row = first; row < first + MU_ROWS_PER_TASK && row < place.rows; row++) {
-        const float *o = direction_at(b, i) + row * place.cols;
-        row_stats_at(b, i)[row] = b->schedule->rows->squares(o, place.cols, 1);
-    }
-}
-
 /* Sum the products of D and O, row by row. O has replaced D, which is computed again. */
 static void multiply_rows(void *context, size_t index, unsigned worker)
 {
-    const batch *b = context;
+    const mu_batch *b = context;
     const mu_schedule *schedule = b->schedule;
     (void)worker;
     size_t i = index / b->row_tasks, first = index % b->row_tasks * MU_ROWS_PER_TASK;
@@ -221,11 +153,8 @@ static void multiply_rows(void *context, size_t index, unsigned worker)
     mu_momentum_step step = mu_momentum_of(p, p->steps);
     float g_buffer[MU_PIECE], d[MU_PIECE];
     for (size_t row = first; row < first + MU_ROWS_PER_TASK && row < place.rows; row++) {
-        mu_offset base = mu_walk_to(&p->matrices.rows, place.first_row + row);
-        base.data += place.base.data;
-        base.grad += place.base.grad;
-        base.state += place.base.state;
-        const float *o = direction_at(b, i) + row * place.cols;
+        mu_offset base = mu_row_base(p, &place, row);
+        const float *o = mu_direction_at(b, i) + row * place.cols;
         double sum = 0;
         for (size_t done = 0; done < place.cols;) {
             mu_piece piece = mu_piece_at(p, base, &p->matrices.cols, done, MU_PIECE);
@@ -236,51 +165,65 @@ static void multiply_rows(void *context, size_t index, unsigned worker)
             }
             done += piece.count;
         }
-        dual_at(b, i)[row] = sum;
+        mu_row_sums_at(b, i)[row] = sum;
     }
+}
+
+mu_update_step mu_update_of(const mu_parameter *p, const mu_matrix_place *place, double *rate)
+{
+    const muonium_options *o = &p->group->options;
+    size_t rows, cols;
+    whole_of(p, place, &rows, &cols);
+    *rate = o->lr * mu_scale_of(o, rows, cols);
+    if (o->spatial_normalize) {
+        *rate /= sqrt((double)p->matrices.positions);
+    }
+    bool scaled = o->decay == MUONIUM_DECAY_CAUTIOUS_SCALED;
+    double lr = o->decay == MUONIUM_DECAY_INDEPENDENT ? 1 : scaled ? *rate : o->lr;
+    return (mu_update_step){.decay = (float)(lr * o->weight_decay),
+                            .limit = mu_weight_limit(p),
+                            .cautious = scaled || o->decay == MUONIUM_DECAY_CAUTIOUS};
 }
 
 static void apply_rows(void *context, size_t index, unsigned worker)
 {
-    const batch *b = context;
+    const mu_batch *b = context;
     const mu_schedule *schedule = b->schedule;
     (void)worker;
     size_t i = index / b->row_tasks, first = index % b->row_tasks * MU_ROWS_PER_TASK;
     const mu_member *member = &b->scratch.batch[i];
     mu_parameter *p = member->parameter;
     const muonium_options *o = &p->group->options;
-    if (is_left_alone(&b->scratch.certificates[i])) {
+    if (mu_is_left_alone(&b->scratch.certificates[i])) {
         return;
     }
     mu_matrix_place place = mu_matrix_at(&p->matrices, member->index);
-    size_t rows, cols;
-    whole_of(p, &place, &rows, &cols);
-    double rate = o->lr * mu_scale_of(o, rows, cols);
-    if (o->spatial_normalize) {
-        rate /= sqrt((double)p->matrices.positions);
+    double rate;
+    mu_update_step step = mu_update_of(p, &place, &rate);
+    mu_factors factors = {.rate = 1};
+    if (o->adaptive || mu_has_rules(o)) {
+        factors = mu_rule_factors(b, i);
+        rate = fmin(rate * factors.rate, FLT_MAX);
+        step.decay = o->hyperball ? (float)factors.decay : step.decay;
     }
-    if (o->adaptive) {
-        rate = fmin(rate * dual_at(b, i)[0], FLT_MAX);
-    }
-    double decay =
-        o->decay == MUONIUM_DECAY_INDEPENDENT ? o->weight_decay : o->lr * o->weight_decay;
-    mu_update_step step = {.decay = (float)decay,
-                           .rate = (float)rate,
-                           .limit = mu_weight_limit(p),
-                           .cautious = o->decay == MUONIUM_DECAY_CAUTIOUS};
-    float w_buffer[MU_PIECE];
+    step.rate = (float)rate;
+    float w_buffer[MU_PIECE], o_buffer[MU_PIECE];
     for (size_t row = first; row < first + MU_ROWS_PER_TASK && row < place.rows; row++) {
-        mu_offset base = mu_walk_to(&p->matrices.rows, place.first_row + row);
-        base.data += place.base.data;
-        base.state += place.base.state;
-        const float *result = direction_at(b, i) + row * place.cols;
-        if (o->normuon) {
-            step.rate = (float)(rate * row_stats_at(b, i)[row]);
+        mu_offset base = mu_row_base(p, &place, row);
+        const float *result = mu_direction_at(b, i) + row * place.cols;
+        if (factors.rows) {
+            step.rate = (float)(rate * factors.rows[row]);
         }
         for (size_t done = 0; done < place.cols;) {
             mu_piece piece = mu_piece_at(p, base, &p->matrices.cols, done, MU_PIECE);
             float *w = mu_load_weights(schedule, p, &piece, w_buffer);
-            schedule->elementwise->update(&step, result + done, w, piece.count);
+            const float *update = result + done;
+            if (factors.columns) {
+                schedule->elementwise->multiply(update, factors.columns + done, o_buffer,
+                                                piece.count);
+                update = o_buffer;
+            }
+            schedule->elementwise->update(&step, update, w, piece.count);
             mu_store_weights(schedule, p, &piece, w);
             done += piece.count;
         }
@@ -289,70 +232,66 @@ static void apply_rows(void *context, size_t index, unsigned worker)
 
 /* ---- batches ---- */
 
-static void orient_direction(const batch *b, size_t i)
+static void orient_direction(const mu_batch *b, size_t i)
 {
-    const mu_member *member = &b->scratch.batch[i];
-    mu_matrix_place place = mu_matrix_at(&member->parameter->matrices, member->index);
-    bool tall = is_tall(member->parameter, &place);
+    const mu_parameter *p = b->scratch.batch[i].parameter;
+    mu_matrix_place place = mu_place_at(b, i);
+    mu_matrix_place direction = mu_direction_place(p, place);
+    bool tall = mu_is_tall(p, &place);
     b->scratch.oriented[i] = (mu_oriented){
-        .data = (char *)direction_at(b, i),
+        .data = (char *)mu_direction_at(b, i),
         .dtype = MUONIUM_F32,
-        .row_stride = tall ? 1 : (ptrdiff_t)place.cols,
-        .col_stride = tall ? (ptrdiff_t)place.cols : 1,
+        .row_stride = tall ? 1 : (ptrdiff_t)direction.cols,
+        .col_stride = tall ? (ptrdiff_t)direction.cols : 1,
     };
-    mu_row_survey rows = survey_of(b, i, &place, tall);
+    mu_row_survey rows = mu_survey_of_batch(b, i, &direction, tall);
     b->scratch.surveys[i] = mu_survey_of_rows(&rows);
     b->scratch.certificates[i] = (muonium_certificate){.outcome = MUONIUM_ORTHOGONALIZED};
 }
 
+/* Directions of `count` matrices from b->first on, as they are orthogonalised. */
+static void gather(const mu_batch *b, size_t count)
+{
+    if (b->of->group->options.fraction < 1) {
+        mu_gather_selected(b, count);
+    } else {
+        mu_pool_run(gather_rows, (void *)(uintptr_t)b, count * b->row_tasks, mu_pool_workers());
+    }
+    mu_equilibrate(b, count);
+}
+
 /* Orthogonalise a matrix again on which the iteration diverged. The iteration overwrote D, so
  * gather it again from the updated momentum. */
-static void repeat(const batch *b, size_t i)
+static void repeat(const mu_batch *b, size_t i)
 {
     const mu_scratch *scratch = &b->scratch;
-    batch one = *b;
+    mu_batch one = *b;
     one.first = i;
     one.again = true;
-    mu_pool_run(gather_rows, &one, b->row_tasks, mu_pool_workers());
+    gather(&one, 1);
     mu_plan_run_carefully(b->of->plan, &scratch->oriented[i], &scratch->surveys[i], b->of->across,
                           scratch->workspace, &scratch->certificates[i]);
 }
 
-static void square_batch(const batch *b, unsigned workers)
-{
-    mu_pool_run(square_rows, (void *)(uintptr_t)b, b->count * b->row_tasks, workers);
-    for (size_t i = 0; i < b->count; i++) {
-        const mu_member *member = &b->scratch.batch[i];
-        const mu_matrices *matrices = &member->parameter->matrices;
-        mu_matrix_place place = mu_matrix_at(matrices, member->index);
-        size_t at = member->index / matrices->blocks * matrices->rows.total;
-        if (is_left_alone(&b->scratch.certificates[i])) {
-            continue; /* keep non-finite values out of the running mean */
-        }
-        float *running = member->parameter->state[MU_STATE_NORMUON];
-        apply_normuon(b, i, &place, running + at + place.first_row);
-    }
-}
-
-static void multiply_batch(const batch *b, unsigned workers)
+static void multiply_batch(const mu_batch *b, unsigned workers)
 {
     mu_pool_run(multiply_rows, (void *)(uintptr_t)b, b->count * b->row_tasks, workers);
     for (size_t i = 0; i < b->count; i++) {
         const mu_member *member = &b->scratch.batch[i];
         mu_matrix_place place = mu_matrix_at(&member->parameter->matrices, member->index);
         for (size_t row = 1; row < place.rows; row++) {
-            dual_at(b, i)[0] += dual_at(b, i)[row];
+            mu_row_sums_at(b, i)[0] += mu_row_sums_at(b, i)[row];
         }
     }
 }
 
 /* The batch is in scratch.batch. Leaves its certificates at the parameters. */
-static void run_batch(batch *b)
+static void run_batch(mu_batch *b)
 {
     const mu_class *of = b->of;
     mu_scratch *scratch = &b->scratch;
     unsigned workers = mu_pool_workers();
-    mu_pool_run(gather_rows, b, b->count * b->row_tasks, workers);
+    gather(b, b->count);
     for (size_t i = 0; i < b->count; i++) {
         orient_direction(b, i);
     }
@@ -368,13 +307,17 @@ static void run_batch(batch *b)
             repeat(b, i);
         }
     }
-    if (of->group->options.normuon) {
-        square_batch(b, workers);
-    }
     if (of->group->options.adaptive) {
         multiply_batch(b, workers);
     }
-    mu_pool_run(apply_rows, b, b->count * b->row_tasks, workers);
+    if (mu_has_rules(&of->group->options)) {
+        mu_finish_directions(b);
+    }
+    if (of->group->options.fraction < 1) {
+        mu_apply_selected(b);
+    } else {
+        mu_pool_run(apply_rows, b, b->count * b->row_tasks, workers);
+    }
     for (size_t i = 0; i < b->count; i++) {
         const mu_member *member = &scratch->batch[i];
         member->parameter->certificates[member->index] = scratch->certificates[i];
@@ -385,10 +328,10 @@ static void run_batch(batch *b)
 static void run_members(const mu_schedule *schedule, const mu_class *of, size_t first, size_t count,
                         unsigned team)
 {
-    batch b = {.schedule = schedule,
-               .of = of,
-               .scratch = mu_scratch_of(schedule, of, team),
-               .row_tasks = (of->longer + MU_ROWS_PER_TASK - 1) / MU_ROWS_PER_TASK};
+    mu_batch b = {.schedule = schedule,
+                  .of = of,
+                  .scratch = mu_scratch_of(schedule, of, team),
+                  .row_tasks = (of->longer + MU_ROWS_PER_TASK - 1) / MU_ROWS_PER_TASK};
     for (size_t i = first; i < first + count; i++) {
         if (schedule->active[of->members[i].parameter->number]) {
             b.scratch.batch[b.count++] = of->members[i];
@@ -419,9 +362,9 @@ static void count_outcome(muonium_optimizer *optimizer, const mu_member *member)
     muonium_counters *counters = &optimizer->counters;
     counters->matrices += certificate->outcome == MUONIUM_ORTHOGONALIZED;
     counters->zero += certificate->outcome == MUONIUM_ZERO;
-    counters->skipped += is_left_alone(certificate);
+    counters->skipped += mu_is_left_alone(certificate);
     counters->rescued += (uint64_t)certificate->rescued;
-    if (is_left_alone(certificate) && optimizer->log) {
+    if (mu_is_left_alone(certificate) && optimizer->log) {
         char line[512];
         snprintf(line, sizeof line, "matrix %zu of %.300s was left as it is: %s", member->index,
                  member->parameter->name,

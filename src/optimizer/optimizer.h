@@ -4,11 +4,12 @@
  *     options.c     recipes, defaults, validation
  *     routing.c     chooses Muon or AdamW and gives the reason; names.c matches names
  *     routing_log.c logs all routes; warnings.c warns of routes that look wrong
- *     layout.c      the matrices of a tensor, and where their elements lie
+ *     layout.c      the matrices of a tensor, and where their elements lie; slices.c: parts of them
  *     parameters.c  creates optimizers, adds and finds parameters
  *     groups.c      groups of options; rates
  *     schedule.c    batches of matrices, chunks of elements, scratch memory
  *     step.c        the step; muon.c and adam.c are its two halves
+ *     selection.c   the step of selected slices; rules.c: rules of some recipes around O
  *     places.c      the addresses of parameters and gradients; muonium_step_at
  *     use.c         refuses concurrent calls on one optimizer
  *     state_arrays.c  the arrays that the state consists of
@@ -117,6 +118,30 @@ void mu_dense_strides(const muonium_tensor *tensor, ptrdiff_t strides[MUONIUM_MA
 
 /* All elements of the tensor as one walk. */
 void mu_walk_all(const muonium_tensor *tensor, mu_walk *walk);
+
+/* ---- slices.c ---- */
+
+/* Whether NorMuon's means of a matrix are those of its columns. */
+bool mu_normuon_by_columns(const muonium_options *options, const mu_matrix_place *place);
+
+/* The number of NorMuon's means of all matrices of a parameter before matrix `index`, which may be
+ * the number of matrices. */
+size_t mu_normuon_slices(const mu_parameter *parameter, size_t index);
+
+/* Whether options.fraction selects slices of the parameter's matrices; whether these are columns;
+ * and how many. */
+bool mu_selects(const mu_parameter *parameter);
+bool mu_selects_columns(const mu_parameter *parameter, const mu_matrix_place *place);
+size_t mu_selected_count(const mu_parameter *parameter, const mu_matrix_place *place);
+
+/* The place with the rows and columns of the matrix that is orthogonalised: of the selected
+ * slices, if some are selected. */
+mu_matrix_place mu_direction_place(const mu_parameter *parameter, mu_matrix_place place);
+
+/* Whether a process of a distributed step needs all columns of a matrix; and whether it needs all
+ * matrices of a parameter. */
+bool mu_needs_whole_matrices(const muonium_options *options);
+bool mu_needs_whole_parameters(const muonium_options *options);
 
 /* ---- routing.c ---- */
 

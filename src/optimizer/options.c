@@ -47,6 +47,9 @@ double mu_scale_of(const muonium_options *options, size_t out, size_t in)
     case MUONIUM_SCALE_RMS_TO_RMS:
         scale = sqrt(rows / cols);
         break;
+    case MUONIUM_SCALE_RSQRT_IN:
+        scale = 1 / sqrt(cols);
+        break;
     case MUONIUM_SCALE_NONE:
         break;
     }
@@ -97,10 +100,60 @@ static muonium_status check_patterns(const muonium_options *o)
     return MUONIUM_OK;
 }
 
+/* Rules that exclude each other. */
+static muonium_status check_rules(const muonium_options *o)
+{
+    if (o->hyperball && o->weight_decay != 0) {
+        return mu_fail(MUONIUM_INVALID,
+                       "weight_decay is %g with hyperball: it has no effect on the sphere; set it "
+                       "to 0, and adam_weight_decay for other parameters",
+                       o->weight_decay);
+    }
+    const struct {
+        bool on;
+        const char *name;
+    } rules[] = {{o->equilibrate, "equilibrate"},
+                 {o->renormalize, "renormalize"},
+                 {o->adamuon, "adamuon"},
+                 {o->hyperball, "hyperball"},
+                 {o->fraction < 1, "a fraction below 1"}};
+    for (size_t i = 0; o->adaptive && i < MU_COUNT(rules); i++) {
+        if (rules[i].on) {
+            return mu_fail(MUONIUM_INVALID,
+                           "adaptive with %s: the dual norm belongs to the direction before that "
+                           "rule; turn one of them off",
+                           rules[i].name);
+        }
+    }
+    if (!(o->fraction < 1)) {
+        return MUONIUM_OK;
+    }
+    if (o->nesterov || o->momentum_form != MUONIUM_MOMENTUM_SUM) {
+        return mu_fail(MUONIUM_INVALID,
+                       "fraction is %g with %s: a fraction below 1 orthogonalises a sum of "
+                       "gradients, so set momentum_form to sum and nesterov to no",
+                       o->fraction, o->nesterov ? "nesterov" : "another momentum_form");
+    }
+    if (o->adamuon || o->hyperball) {
+        return mu_fail(MUONIUM_INVALID,
+                       "fraction is %g with %s: that rule needs an update of the whole matrix; set "
+                       "fraction to 1",
+                       o->fraction, o->adamuon ? "adamuon" : "hyperball");
+    }
+    if (o->normuon &&
+        (o->selection != MUONIUM_SELECT_ROWS || o->normuon_axis != MUONIUM_NORMUON_ROWS)) {
+        return mu_fail(MUONIUM_INVALID,
+                       "fraction is %g with normuon: the means of rows need whole rows; set "
+                       "selection and normuon_axis to rows",
+                       o->fraction);
+    }
+    return MUONIUM_OK;
+}
+
 muonium_status mu_check_options(const muonium_options *options)
 {
     static muonium_status (*const checks[])(const muonium_options *) = {
-        mu_check_ranges, check_coefficients, check_patterns};
+        mu_check_ranges, check_coefficients, check_patterns, check_rules};
     for (size_t i = 0; i < sizeof checks / sizeof checks[0]; i++) {
         muonium_status status = checks[i](options);
         if (status != MUONIUM_OK) {

@@ -26,7 +26,7 @@ static muonium_status describe_matrices(const mu_parameter *p, muonium_parameter
     mu_matrix_place previous = {0};
     double flops = 0;
     for (size_t block = 0; status == MUONIUM_OK && block < p->matrices.blocks; block++) {
-        mu_matrix_place place = mu_matrix_at(&p->matrices, block);
+        mu_matrix_place place = mu_direction_place(p, mu_matrix_at(&p->matrices, block));
         if (place.rows != previous.rows) {
             muonium_plan *plan;
             muonium_plan_info info;
@@ -39,8 +39,9 @@ static muonium_status describe_matrices(const mu_parameter *p, muonium_parameter
             muonium_plan_destroy(plan);
             flops = info.flops;
             if (block == 0) {
-                report->rows = place.rows;
-                report->cols = place.cols;
+                mu_matrix_place whole = mu_matrix_at(&p->matrices, block);
+                report->rows = whole.rows;
+                report->cols = whole.cols;
                 report->form = info.form;
                 report->direct_set = info.direct_set;
                 report->restarts = info.restarts;

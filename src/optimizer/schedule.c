@@ -22,7 +22,7 @@ size_t mu_direction_size(size_t rows, size_t cols)
 
 static void oriented_shape(const mu_parameter *p, size_t index, size_t *m, size_t *n)
 {
-    mu_matrix_place place = mu_matrix_at(&p->matrices, index);
+    mu_matrix_place place = mu_direction_place(p, mu_matrix_at(&p->matrices, index));
     if (p->across) {
         bool tall = p->across->rows > p->across->cols;
         *m = tall ? place.cols : place.rows;
@@ -35,12 +35,14 @@ static void oriented_shape(const mu_parameter *p, size_t index, size_t *m, size_
 
 static bool same_class(const mu_class *c, const mu_parameter *p, size_t m, size_t n)
 {
-    return c->group == p->group && c->m == m && c->n == n && c->across == p->across;
+    return c->group == p->group && c->m == m && c->n == n && c->across == p->across &&
+           c->together == mu_matrices_together(p);
 }
 
 static uint64_t hash_class(const mu_parameter *p, size_t m, size_t n)
 {
-    const uint64_t parts[] = {(uintptr_t)p->group, (uintptr_t)p->across, m, n};
+    const uint64_t parts[] = {(uintptr_t)p->group, (uintptr_t)p->across, m, n,
+                              mu_matrices_together(p)};
     uint64_t hash = 0;
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
         hash = (hash ^ parts[i]) * 0x9e3779b97f4a7c15u;
@@ -62,8 +64,12 @@ static mu_class *class_of(mu_schedule *schedule, mu_index *known, const mu_param
     }
     mu_index_add(known, hash, schedule->class_count);
     mu_class *made = &schedule->classes[schedule->class_count++];
-    *made =
-        (mu_class){.m = m, .n = n, .longer = m > n ? m : n, .across = p->across, .group = p->group};
+    *made = (mu_class){.m = m,
+                       .n = n,
+                       .longer = (m > n ? m : n) + 2, /* see mu_row_sums_at */
+                       .together = mu_matrices_together(p),
+                       .across = p->across,
+                       .group = p->group};
     return made;
 }
 
@@ -87,6 +93,18 @@ static size_t count_shapes(const muonium_optimizer *optimizer)
     return count;
 }
 
+/* What the matrices of a class need beyond what its shape says. */
+static void measure_member(mu_class *c, const mu_parameter *p, size_t index)
+{
+    if (mu_selects(p)) {
+        mu_matrix_place place = mu_matrix_at(&p->matrices, index);
+        size_t longer = (place.rows > place.cols ? place.rows : place.cols) + 2;
+        size_t partial = mu_selection_partials(p, &place);
+        c->longer = longer > c->longer ? longer : c->longer;
+        c->partials = partial > c->partials ? partial : c->partials;
+    }
+}
+
 static void classify(const muonium_optimizer *optimizer, mu_schedule *schedule, mu_index *known)
 {
     for (int pass = 0; pass < 2; pass++) { /* count, then place */
@@ -102,6 +120,7 @@ static void classify(const muonium_optimizer *optimizer, mu_schedule *schedule, 
                 size_t m, n;
                 oriented_shape(p, k, &m, &n);
                 mu_class *c = class_of(schedule, known, p, m, n);
+                measure_member(c, p, k);
                 if (pass == 1) {
                     c->members[c->count] = (mu_member){p, k};
                 }
@@ -155,7 +174,8 @@ static muonium_status plan_class(mu_class *c)
 
 /* Offsets in the scratch memory. */
 typedef struct scratch_offsets {
-    size_t directions, workspace, row_stats, surveys, batch, oriented, certificates;
+    size_t directions, workspace, row_stats, selected, partials, surveys, batch, oriented,
+        certificates;
     size_t bytes; /* of all */
 } scratch_offsets;
 
@@ -173,6 +193,8 @@ static scratch_offsets lay_out(const mu_class *c)
     l.directions = reserve(&l.bytes, c->capacity * mu_direction_size(c->m, c->n), sizeof(float));
     l.workspace = reserve(&l.bytes, c->workspace, 1);
     l.row_stats = reserve(&l.bytes, 2 * c->capacity * c->longer, sizeof(double));
+    l.selected = reserve(&l.bytes, c->partials > 0 ? c->capacity * c->longer : 0, sizeof(size_t));
+    l.partials = reserve(&l.bytes, c->capacity * c->partials, sizeof(double));
     l.surveys = reserve(&l.bytes, c->capacity, sizeof(mu_survey));
     l.batch = reserve(&l.bytes, c->capacity, sizeof(mu_member));
     l.oriented = reserve(&l.bytes, c->capacity, sizeof(mu_oriented));
@@ -193,6 +215,8 @@ mu_scratch mu_scratch_of(const mu_schedule *schedule, const mu_class *of, unsign
         .directions = (float *)(void *)(memory + l.directions),
         .workspace = memory + l.workspace,
         .row_stats = (double *)(void *)(memory + l.row_stats),
+        .selected = (size_t *)(void *)(memory + l.selected),
+        .partials = (double *)(void *)(memory + l.partials),
         .surveys = (mu_survey *)(void *)(memory + l.surveys),
         .batch = (mu_member *)(void *)(memory + l.batch),
         .oriented = (mu_oriented *)(void *)(memory + l.oriented),

@@ -20,7 +20,10 @@ typedef struct mu_member {
 typedef struct mu_class {
     size_t m, n;             /* oriented */
     size_t block;            /* columns whose squares are summed before the next block's */
-    size_t longer;           /* the longer side, of the columns that this process has */
+    size_t longer;           /* two more than the longest side of the matrices in their parameters,
+                                of the columns that this process has */
+    size_t together;         /* matrices of a parameter that must be in one batch */
+    size_t partials;         /* numbers that selection.c needs for each matrix */
     const mu_across *across; /* NULL if this process has all columns */
     muonium_group *group;
     muonium_plan *plan;
@@ -42,6 +45,8 @@ typedef struct mu_scratch {
     float *directions;  /* matrices, dense, each aligned to MU_ALIGNMENT */
     void *workspace;    /* of the plan */
     double *row_stats;  /* two per row of every matrix: see muon.c */
+    size_t *selected;   /* slices of every matrix: see selection.c */
+    double *partials;   /* the same */
     mu_survey *surveys; /* one per matrix of the batch, as the arrays below */
     mu_member *batch;
     mu_oriented *oriented;
@@ -129,6 +134,13 @@ muonium_status mu_step_prepare_at(muonium_optimizer *optimizer, void *const *dat
 
 /* muon.c: the momentum update in step number `steps` of a parameter. */
 mu_momentum_step mu_momentum_of(const mu_parameter *parameter, uint64_t steps);
+
+/* selection.c: numbers of scratch memory for the sums of a matrix, of which slices are selected. */
+size_t mu_selection_partials(const mu_parameter *parameter, const mu_matrix_place *place);
+
+/* rules.c: the matrices of a parameter that are scaled by their common norm: all positions of a
+ * convolution, or 1. */
+size_t mu_matrices_together(const mu_parameter *parameter);
 
 /* muon.c: the Muon half of a step, and the AdamW half by workers that no matrix needs. Both skip
  * inactive parameters. */

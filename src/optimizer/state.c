@@ -31,6 +31,9 @@ static muonium_state state_of(const mu_parameter *p)
         if (arrays[k].spec->per_row && arrays[k].data) {
             state.rows = arrays[k].elements;
         }
+        if (arrays[k].spec->per_matrix && arrays[k].data) {
+            state.matrices = arrays[k].elements;
+        }
     }
     return state;
 }
@@ -56,7 +59,7 @@ muonium_status muonium_state_of_sized(const muonium_optimizer *optimizer, size_t
 static muonium_status check_given_arrays(const mu_parameter *p, const muonium_state *given)
 {
     muonium_state own = state_of(p);
-    bool has_rows = false;
+    bool has_rows = false, has_matrices = false;
     for (mu_state_kind kind = 0; kind < MU_STATE_KINDS; kind++) {
         const mu_state_spec *spec = mu_state_spec_of(kind);
         if (get_pointer(given, spec) && !p->state[kind]) {
@@ -64,12 +67,17 @@ static muonium_status check_given_arrays(const mu_parameter *p, const muonium_st
                            p->name, spec->name, p->muon ? "Muon" : "AdamW", p->reason);
         }
         has_rows = has_rows || (spec->per_row && get_pointer(given, spec));
+        has_matrices = has_matrices || (spec->per_matrix && get_pointer(given, spec));
     }
     if (given->elements != own.elements || (has_rows && given->rows != own.rows)) {
         return mu_fail(MUONIUM_INVALID,
                        "the state given for %s has %zu elements and %zu rows: it needs %zu and "
                        "%zu",
                        p->name, given->elements, given->rows, own.elements, own.rows);
+    }
+    if (has_matrices && given->matrices != own.matrices) {
+        return mu_fail(MUONIUM_INVALID, "the state given for %s has %zu matrices: it needs %zu",
+                       p->name, given->matrices, own.matrices);
     }
     if (given->momentum && given->momentum_dtype != own.momentum_dtype) {
         return mu_fail(MUONIUM_INVALID,

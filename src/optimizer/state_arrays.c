@@ -18,6 +18,16 @@ static bool is_normuon(const mu_parameter *p)
     return p->muon && p->group->options.normuon;
 }
 
+static bool is_adamuon(const mu_parameter *p)
+{
+    return p->muon && p->group->options.adamuon;
+}
+
+static bool is_hyperball(const mu_parameter *p)
+{
+    return p->muon && p->group->options.hyperball;
+}
+
 bool mu_keeps_master(const mu_parameter *p)
 {
     return p->group->options.master && p->tensor.dtype != MUONIUM_F32;
@@ -50,6 +60,19 @@ static const mu_state_spec specs[] = {
                          .from_parameter = true,
                          .optional = true,
                          .unlisted = true},
+    [MU_STATE_ADAMUON] = {.name = "adamuon",
+                          .kept = is_adamuon,
+                          .field = offsetof(muonium_state, adamuon),
+                          .non_negative = true,
+                          .optional = true,
+                          .unlisted = true},
+    [MU_STATE_RADIUS] = {.name = "radius",
+                         .kept = is_hyperball,
+                         .field = offsetof(muonium_state, radius),
+                         .per_matrix = true,
+                         .non_negative = true,
+                         .optional = true,
+                         .unlisted = true},
 };
 
 _Static_assert(sizeof specs / sizeof specs[0] == MU_STATE_KINDS, "an entry for each kind");
@@ -73,8 +96,15 @@ static mu_state_array array_of(const mu_parameter *p, mu_state_kind kind)
     if (spec->per_row) {
         array.ndim = 2;
         array.shape[0] = p->matrices.batch.total;
-        array.shape[1] = p->matrices.rows.total;
-        array.elements = p->matrices.batch.total * p->matrices.rows.total;
+        array.elements = mu_normuon_slices(p, p->matrices.count);
+        array.shape[1] = array.elements / p->matrices.batch.total;
+        return array;
+    }
+    if (spec->per_matrix) {
+        array.ndim = 2;
+        array.shape[0] = p->matrices.batch.total;
+        array.shape[1] = p->matrices.blocks;
+        array.elements = p->matrices.count;
         return array;
     }
     for (size_t d = 0; d < array.ndim; d++) {
@@ -103,6 +133,11 @@ size_t mu_count_state_arrays(const muonium_optimizer *optimizer)
         }
     }
     return count;
+}
+
+size_t mu_state_length(const mu_parameter *p, mu_state_kind kind)
+{
+    return array_of(p, kind).elements;
 }
 
 size_t mu_state_bytes(const mu_state_array *array)

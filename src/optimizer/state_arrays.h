@@ -18,6 +18,8 @@ typedef enum mu_state_kind {
     MU_STATE_EXP_AVG_SQ,
     MU_STATE_NORMUON,
     MU_STATE_MASTER,
+    MU_STATE_ADAMUON,
+    MU_STATE_RADIUS,
     MU_STATE_KINDS
 } mu_state_kind;
 
@@ -29,6 +31,7 @@ typedef struct mu_state_spec {
     /* Type and length. */
     bool group_dtype; /* of options.state_dtype; else f32 */
     bool per_row;     /* an element per row of each matrix; else per element of the parameter */
+    bool per_matrix;  /* an element per matrix */
     /* Values that are accepted. */
     bool non_negative;
     bool may_overflow; /* infinity too */
@@ -58,6 +61,9 @@ size_t mu_state_arrays(const mu_parameter *parameter, mu_state_array arrays[MU_S
 
 /* The number of arrays of all parameters. */
 size_t mu_count_state_arrays(const muonium_optimizer *optimizer);
+
+/* The number of elements of an array that a parameter keeps. */
+size_t mu_state_length(const mu_parameter *parameter, mu_state_kind kind);
 
 size_t mu_state_bytes(const mu_state_array *array);
 

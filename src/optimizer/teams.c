@@ -58,7 +58,8 @@ static bool fit_class(mu_class *c, const trial *t, size_t area, size_t copies)
     capacity = capacity < most ? capacity : most;
     capacity = capacity < c->count ? capacity : c->count;
     for (;; capacity -= capacity / 4 + 1) {
-        capacity = capacity < 1 || c->across ? 1 : capacity;
+        capacity -= capacity % c->together;
+        capacity = capacity < c->together || c->across ? c->together : capacity;
         if (mu_plan_for_team(c->plan, capacity, t->width) != MUONIUM_OK) {
             return false;
         }
@@ -69,7 +70,7 @@ static bool fit_class(mu_class *c, const trial *t, size_t area, size_t copies)
         if (mu_scratch_bytes(c) <= area) {
             return true;
         }
-        if (capacity == 1) {
+        if (capacity == c->together) {
             return false;
         }
     }

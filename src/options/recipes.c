@@ -152,6 +152,69 @@ static void moonlight(muonium_options *o)
     o->routing = MUONIUM_ROUTING_MOONLIGHT;
 }
 
+static void nanochat(muonium_options *o)
+{
+    o->weight_decay = 0;
+    o->scale = MUONIUM_SCALE_ORIGINAL;
+    o->decay = MUONIUM_DECAY_CAUTIOUS_SCALED;
+    o->plan.coefficients = "polar_express_5";
+    o->plan.eps_mode = MUONIUM_EPS_ADD;
+    o->plan.eps = 1e-6;
+    o->plan.safety_factor = 1.01;
+    o->equilibrate = true;
+    o->equilibrate_eps = 1e-6;
+    o->renormalize = true;
+    o->renormalize_eps = 1e-6;
+    o->normuon = true;
+    o->normuon_axis = MUONIUM_NORMUON_SHAPE;
+    o->normuon_form = MUONIUM_NORMUON_CLAMP;
+    o->normuon_beta2 = 0.9;
+    o->adam_beta1 = 0.8;
+    o->adam_eps = 1e-10;
+    o->layout_3d = MUONIUM_LAYOUT_EXPERTS;
+}
+
+/* Its learning rates of Muon and AdamW are alike under match_rms_adamw alone. */
+static void dion2(muonium_options *o)
+{
+    o->lr = 0.01;
+    o->momentum_form = MUONIUM_MOMENTUM_SUM;
+    o->nesterov = false;
+    o->scale = MUONIUM_SCALE_RMS_TO_RMS;
+    o->plan.coefficients = "polar_express_5";
+    o->plan.eps_mode = MUONIUM_EPS_ADD;
+    o->plan.eps = 1e-8;
+    o->plan.safety_factor = 1.02;
+    o->fraction = 0.25;
+    o->ef_decay = 0.95;
+    o->layout_3d = MUONIUM_LAYOUT_EXPERTS;
+}
+
+static void nordion2(muonium_options *o)
+{
+    dion2(o);
+    o->selection = MUONIUM_SELECT_ROWS;
+    o->normuon = true;
+    o->normuon_beta2 = 0.95;
+    o->normuon_eps = 1e-8;
+}
+
+static void adamuon(muonium_options *o)
+{
+    timm(o);
+    o->adamuon = true;
+    o->adamuon_beta2 = 0.95;
+    o->adamuon_eps = MU_FOLLOW_MUON;
+}
+
+static void muonh(muonium_options *o)
+{
+    o->weight_decay = 0;
+    o->scale = MUONIUM_SCALE_NONE;
+    o->hyperball = true;
+    o->plan.form = MUONIUM_FORM_AUTO; /* no particular polynomials */
+}
+
 static const struct recipe {
     const char *name;
     void (*change)(muonium_options *options);
@@ -165,6 +228,11 @@ static const struct recipe {
     {"torch", torch},
     {"keller", keller},
     {"moonlight", moonlight},
+    {"nanochat", nanochat},
+    {"dion2", dion2},
+    {"nordion2", nordion2},
+    {"adamuon", adamuon},
+    {"muonh", muonh},
 };
 
 const char *muonium_recipe_name(int index)
@@ -183,7 +251,7 @@ _Static_assert(offsetof(muonium_options, plan) == sizeof(size_t) &&
 
 static muonium_status fail_on_recipe(const char *name)
 {
-    char names[128] = "";
+    char names[256] = "";
     for (size_t i = 0; i < MU_COUNT(recipes); i++) {
         strcat(strcat(names, i > 0 ? ", " : ""), recipes[i].name);
     }

@@ -60,6 +60,7 @@ const char *muonium_routing_name(int index)
 #define RANGE_BELOW_1 RANGE(0, 1 - DBL_EPSILON / 2, "a number from 0 to below 1")
 #define RANGE_UNIT RANGE(0, 1, "a number from 0 to 1")
 #define RANGE_FOLLOW RANGE(-DBL_MAX, DBL_MAX, "a finite number; negative means to follow Muon")
+#define RANGE_FRACTION RANGE(0x1p-20, 1, "a number above 0, at most 1")
 #define RANGE_STEPS RANGE(1, MUONIUM_MAX_STEPS, "1 to 64")
 #define RANGE_GENERATED                                                                            \
     RANGE(0, MUONIUM_MAX_STEPS, "0 for a table of as many rows as steps, or 1 to 64")

@@ -45,6 +45,12 @@ typedef struct mu_adam_step {
     float g_limit, limit;
 } mu_adam_step;
 
+/* o = scale * o; v = beta2 v + (1 - beta2) o o; o = o / (sqrt(v) * v_scale + eps). Where the
+ * denominator is 0 the quotient is 0. */
+typedef struct mu_adamuon_step {
+    float scale, beta2, one_minus_beta2, v_scale, eps;
+} mu_adamuon_step;
+
 #define MU_ADAM_G_LIMIT 0x1p63f /* its square is half the largest number of f32 */
 
 enum { MU_FINITE = 128 };
@@ -57,6 +63,17 @@ typedef struct mu_elementwise {
                       size_t n);
     void (*update)(const mu_update_step *step, const float *o, float *w, size_t n);
     void (*adam)(const mu_adam_step *step, const float *g, float *m, float *v, float *w, size_t n);
+    void (*adamuon)(const mu_adamuon_step *step, float *o, float *v, size_t n);
+
+    /* m = m + gain * g. */
+    void (*accumulate)(float gain, const float *g, float *m, size_t n);
+    /* to = a * b. */
+    void (*multiply)(const float *a, const float *b, float *to, size_t n);
+    /* Per element, in double: sums += x x, or the magnitude of x. */
+    void (*add_squares)(const float *x, double *sums, size_t n);
+    void (*add_magnitudes)(const float *x, double *sums, size_t n);
+    /* The sum of the squares of w - rate * o, in double. */
+    double (*moved_squares)(double rate, const float *o, const float *w, size_t n);
 
     /* Whether all magnitudes are finite and below 2^exponent, of any element type but f64,
      * without converting; 1 <= exponent <= MU_FINITE, which asks whether all are finite. */

@@ -20,7 +20,8 @@ from safetensors_file import pack, pack_bf16, read, unpack, write
 
 SEED = int(os.environ.get("MUONIUM_TEST_SEED", "20240607"))
 METADATA = {"format": "pt", "naïve": "€ \" \\"}
-RECIPES = "muonium motif fp16 fp32 timm optax torch keller moonlight".split()
+RECIPES = ("muonium motif fp16 fp32 timm optax torch keller moonlight nanochat dion2 nordion2 "
+           "adamuon muonh").split()
 
 
 @pytest.fixture

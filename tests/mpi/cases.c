@@ -99,6 +99,10 @@ static void case_equal(void)
     muonium_mpi_options_init(&o);
     check_equal("mean", MODEL_MIXED, &o, false);
     check_equal("normuon", MODEL_NORMUON, &o, true);
+    check_equal("nanochat", MODEL_NANOCHAT, &o, true);
+    check_equal("dion2", MODEL_DION2, &o, true);
+    check_equal("adamuon", MODEL_ADAMUON, &o, true);
+    check_equal("muonh", MODEL_MUONH, &o, true);
     o.sum = true;
     o.chunk_bytes = 4096;
     o.bucket_bytes = 10000;

@@ -127,10 +127,15 @@ void model_make(model *m, model_kind kind, bool description)
     muonium_options options;
     muonium_group *half;
     memset(m, 0, sizeof *m);
-    check(muonium_options_init(&options, NULL));
+    const char *recipe = kind == MODEL_NANOCHAT  ? "nanochat"
+                         : kind == MODEL_DION2   ? "dion2"
+                         : kind == MODEL_ADAMUON ? "adamuon"
+                         : kind == MODEL_MUONH   ? "muonh"
+                                                 : "muonium";
+    check(muonium_options_init(&options, recipe));
     options.lr = 0.02;
-    options.weight_decay = 0.1;
-    options.normuon = kind == MODEL_NORMUON;
+    options.weight_decay = kind == MODEL_MUONH ? 0 : 0.1;
+    options.normuon = options.normuon || kind == MODEL_NORMUON;
     options.kernels_in_out = kind == MODEL_IN_OUT;
     if (kind == MODEL_WIDE) { /* two Gram matrices a step, one of them for the norm */
         options.plan.form = MUONIUM_FORM_GRAM;
@@ -144,7 +149,7 @@ void model_make(model *m, model_kind kind, bool description)
     options.state_dtype = kind == MODEL_NORMUON ? MUONIUM_BF16 : MUONIUM_F32;
     options.seed = 7;
     check(muonium_add_group(m->optimizer, &options, &half));
-    if (kind == MODEL_MIXED || kind == MODEL_NORMUON) {
+    if (kind == MODEL_MIXED || kind == MODEL_NORMUON || kind >= MODEL_NANOCHAT) {
         add_mixed(m, half);
     } else {
         bool tall = kind == MODEL_TALL;

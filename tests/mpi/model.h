@@ -24,7 +24,12 @@ typedef enum model_kind {
     MODEL_NORMUON,
     MODEL_WIDE,
     MODEL_TALL,
-    MODEL_IN_OUT
+    MODEL_IN_OUT,
+    /* MODEL_MIXED under other recipes */
+    MODEL_NANOCHAT,
+    MODEL_DION2,
+    MODEL_ADAMUON,
+    MODEL_MUONH
 } model_kind;
 
 /* The same parameters on every rank and in every process. */

@@ -141,9 +141,14 @@ static void identity_makes_sgd_with_momentum(void **state)
 /* Options under which everything that a step can do takes part. */
 static muonium_options busy_options(size_t variant)
 {
+    static const char *const family[] = {"nanochat", "dion2", "nordion2", "adamuon", "muonh"};
     muonium_options options = model_options();
     options.seed = 11;
-    if (variant == 1) {
+    if (variant >= 3) {
+        assert_ok(muonium_options_init(&options, family[variant - 3]));
+        options.stochastic_rounding = true;
+        options.state_dtype = MUONIUM_BF16;
+    } else if (variant == 1) {
         options.normuon = true;
         options.state_dtype = MUONIUM_BF16;
         options.stochastic_rounding = true;
@@ -160,7 +165,7 @@ static muonium_options busy_options(size_t variant)
     return options;
 }
 
-enum { VARIANTS = 3 };
+enum { VARIANTS = 8 };
 
 static void step_all(const model *m, muonium_optimizer **optimizers, size_t count)
 {

@@ -24,14 +24,14 @@ static muonium_options recipe(const char *name)
 
 /* ---- recipes ---- */
 
-enum { LERP, SUM, EMA };                        /* muonium_momentum_form */
-enum { NONE, CLAMP, ADD, BY_NORM };             /* muonium_eps_mode */
-enum { ORIGINAL, MATCH_RMS };                   /* muonium_scale */
-enum { F32 = 0, BF16 = 2, F16 = 3 };            /* muonium_dtype */
-enum { AUTO, FLATTEN, EXPERTS = 3 };            /* muonium_layout */
-enum { ADAMW = 0, BY_NESTEROV = 2 };            /* muonium_adam_kind */
-enum { LOOKAHEAD, TIMM, OPTAX };                /* muonium_nadamw_form */
-enum { STORED, BY_TORCH, KELLER, MOTIF, FP16 }; /* muonium_rounding */
+enum { LERP, SUM, EMA };                            /* muonium_momentum_form */
+enum { NONE, CLAMP, ADD, BY_NORM };                 /* muonium_eps_mode */
+enum { ORIGINAL, MATCH_RMS, RMS_TO_RMS, UNSCALED }; /* muonium_scale */
+enum { F32 = 0, BF16 = 2, F16 = 3 };                /* muonium_dtype */
+enum { AUTO, FLATTEN, EXPERTS = 3 };                /* muonium_layout */
+enum { ADAMW = 0, BY_NESTEROV = 2 };                /* muonium_adam_kind */
+enum { LOOKAHEAD, TIMM, OPTAX };                    /* muonium_nadamw_form */
+enum { STORED, BY_TORCH, KELLER, MOTIF, FP16 };     /* muonium_rounding */
 
 /* What the recipes differ in. Of AdamW: what "follow Muon" comes to. */
 static const struct known {
@@ -53,7 +53,47 @@ static const struct known {
     {"torch", LERP, true, CLAMP, 1e-7, "original", ORIGINAL, BF16, 1e-3, 0.1},
     {"keller", LERP, true, ADD, 1e-7, "original", ORIGINAL, BF16, 0.02, 0},
     {"moonlight", SUM, true, ADD, 1e-7, "original", MATCH_RMS, BF16, 1e-3, 0.1},
+    {"nanochat", LERP, true, ADD, 1e-6, "polar_express_5", ORIGINAL, F32, 0.02, 0},
+    {"dion2", SUM, false, ADD, 1e-8, "polar_express_5", RMS_TO_RMS, F32, 0.01, 0.01},
+    {"nordion2", SUM, false, ADD, 1e-8, "polar_express_5", RMS_TO_RMS, F32, 0.01, 0.01},
+    {"adamuon", LERP, false, CLAMP, 1e-7, "quintic", MATCH_RMS, BF16, 0.02, 0},
+    {"muonh", LERP, true, NONE, 1e-7, NULL, UNSCALED, F32, 0.02, 0},
 };
+
+/* What the newer members of the family add. */
+static const struct known_rules {
+    const char *name;
+    int decay;
+    double safety_factor, adam_beta1, normuon_beta2, normuon_eps, fraction;
+    bool normuon, equilibrate, renormalize, adamuon, hyperball;
+    int normuon_axis, normuon_form, selection;
+} known_rules[] = {
+    {"nanochat", MUONIUM_DECAY_CAUTIOUS_SCALED, 1.01, 0.8, 0.9, 1e-10, 1, true, true, true, false,
+     false, MUONIUM_NORMUON_SHAPE, MUONIUM_NORMUON_CLAMP, MUONIUM_SELECT_SHORTER},
+    {"dion2", MUONIUM_DECAY_DECOUPLED, 1.02, 0.9, 0.95, 1e-10, 0.25, false, false, false, false,
+     false, MUONIUM_NORMUON_ROWS, MUONIUM_NORMUON_ADD, MUONIUM_SELECT_SHORTER},
+    {"nordion2", MUONIUM_DECAY_DECOUPLED, 1.02, 0.9, 0.95, 1e-8, 0.25, true, false, false, false,
+     false, MUONIUM_NORMUON_ROWS, MUONIUM_NORMUON_ADD, MUONIUM_SELECT_ROWS},
+    {"adamuon", MUONIUM_DECAY_DECOUPLED, 1, 0.9, 0.95, 1e-10, 1, false, false, false, true, false,
+     MUONIUM_NORMUON_ROWS, MUONIUM_NORMUON_ADD, MUONIUM_SELECT_SHORTER},
+    {"muonh", MUONIUM_DECAY_DECOUPLED, 1, 0.9, 0.95, 1e-10, 1, false, false, false, false, true,
+     MUONIUM_NORMUON_ROWS, MUONIUM_NORMUON_ADD, MUONIUM_SELECT_SHORTER},
+};
+static const struct known_rules no_rules = {NULL,
+                                            MUONIUM_DECAY_DECOUPLED,
+                                            1,
+                                            0.9,
+                                            0.95,
+                                            1e-10,
+                                            1,
+                                            false,
+                                            false,
+                                            false,
+                                            false,
+                                            false,
+                                            MUONIUM_NORMUON_ROWS,
+                                            MUONIUM_NORMUON_ADD,
+                                            MUONIUM_SELECT_SHORTER};
 
 static const struct known_rest {
     const char *name;
@@ -81,6 +121,16 @@ static const struct known_rest {
      1e-10, 0},
     {"moonlight", 2e-2, 0, 0, MUONIUM_ROUTING_MOONLIGHT, FLATTEN, KELLER, ADAMW, LOOKAHEAD, 1e-3,
      0.95, 1e-8, 0.1},
+    {"nanochat", 2e-2, 0, 0, MUONIUM_ROUTING_MUONIUM, EXPERTS, STORED, ADAMW, LOOKAHEAD, 0.02, 0.95,
+     1e-10, 0},
+    {"dion2", 2e-2, 0, 0, MUONIUM_ROUTING_MUONIUM, EXPERTS, STORED, ADAMW, LOOKAHEAD, 0.01, 0.95,
+     1e-8, 0.01},
+    {"nordion2", 2e-2, 0, 0, MUONIUM_ROUTING_MUONIUM, EXPERTS, STORED, ADAMW, LOOKAHEAD, 0.01, 0.95,
+     1e-8, 0.01},
+    {"adamuon", 2e-2, 0, 0, MUONIUM_ROUTING_TIMM, FLATTEN, BY_TORCH, BY_NESTEROV, TIMM, 0.02, 0.95,
+     1e-7, 0},
+    {"muonh", 2e-2, 0, 0, MUONIUM_ROUTING_MUONIUM, AUTO, STORED, ADAMW, LOOKAHEAD, 0.02, 0.95, 1e-8,
+     0},
 };
 
 static void assert_same(double found, double expected)
@@ -105,21 +155,15 @@ static void assert_common(const muonium_options *o, bool own)
     assert_same(o->momentum, 0.95);
     assert_int_equal(o->nesterov_form, MUONIUM_NESTEROV_AUTO);
     assert_same(o->scale_factor, 1);
-    assert_int_equal(o->decay, MUONIUM_DECAY_DECOUPLED);
     assert_true(o->spatial_normalize);
     assert_false(o->maximize);
-    assert_false(o->normuon);
-    assert_same(o->normuon_beta2, 0.95);
-    assert_same(o->normuon_eps, 1e-10);
     assert_int_equal(o->plan.steps, 5);
     assert_same(o->plan.lower, 1e-3);
     assert_same(o->plan.cushion, 0.02);
     assert_int_equal(o->plan.normalization, MUONIUM_NORM_FROBENIUS);
-    assert_same(o->plan.safety_factor, 1);
     assert_int_equal(o->plan.form, own ? MUONIUM_FORM_AUTO : MUONIUM_FORM_QUINTIC);
     assert_int_equal(o->plan.nonfinite, MUONIUM_NONFINITE_ERROR);
     assert_same(o->adam_lr_scale, 1);
-    assert_same(o->adam_beta1, 0.9);
     assert_same(o->adam_eps_root, 0);
     assert_int_equal(o->route, MUONIUM_ROUTE_AUTO);
     assert_null(o->patterns);
@@ -138,6 +182,62 @@ static void assert_common(const muonium_options *o, bool own)
     assert_null(o->log_context);
 }
 
+static void assert_rules(const muonium_options *o, const char *name)
+{
+    const struct known_rules *k = &no_rules;
+    for (size_t i = 0; i < COUNT(known_rules); i++) {
+        k = strcmp(name, known_rules[i].name) == 0 ? &known_rules[i] : k;
+    }
+    assert_int_equal(o->decay, k->decay);
+    assert_same(o->plan.safety_factor, k->safety_factor);
+    assert_same(o->adam_beta1, k->adam_beta1);
+    assert_int_equal(o->normuon, k->normuon);
+    assert_same(o->normuon_beta2, k->normuon_beta2);
+    assert_same(o->normuon_eps, k->normuon_eps);
+    assert_int_equal(o->normuon_axis, k->normuon_axis);
+    assert_int_equal(o->normuon_form, k->normuon_form);
+    assert_int_equal(o->equilibrate, k->equilibrate);
+    assert_same(o->equilibrate_eps, k->equilibrate ? 1e-6 : 0);
+    assert_int_equal(o->renormalize, k->renormalize);
+    assert_same(o->renormalize_eps, k->renormalize ? 1e-6 : 0);
+    assert_int_equal(o->adamuon, k->adamuon);
+    assert_same(o->adamuon_beta2, 0.95);
+    assert_same(o->adamuon_eps, k->adamuon ? -1 : 1e-8);
+    assert_int_equal(o->hyperball, k->hyperball);
+    assert_same(o->fraction, k->fraction);
+    assert_same(o->ef_decay, 0.95);
+    assert_int_equal(o->selection, k->selection);
+}
+
+/* Rules that exclude each other are refused, and the message names both. */
+static void test_rules_that_exclude_each_other(void **state)
+{
+    static const struct {
+        const char *recipe, *name, *value, *message;
+    } cases[] = {
+        {"muonh", "weight_decay", "0.1", "weight_decay is 0.1 with hyperball"},
+        {"nanochat", "adaptive", "yes", "adaptive with equilibrate"},
+        {"adamuon", "adaptive", "yes", "adaptive with adamuon"},
+        {"muonh", "adaptive", "yes", "adaptive with hyperball"},
+        {"dion2", "adaptive", "yes", "adaptive with a fraction below 1"},
+        {"dion2", "nesterov", "yes", "fraction is 0.25 with nesterov"},
+        {"dion2", "momentum_form", "lerp", "fraction is 0.25 with another momentum_form"},
+        {"dion2", "adamuon", "yes", "fraction is 0.25 with adamuon"},
+        {"dion2", "normuon", "yes", "set selection and normuon_axis to rows"},
+        {"nordion2", "normuon_axis", "columns", "set selection and normuon_axis to rows"},
+        {"muonium", "fraction", "0.5", "fraction is 0.5 with nesterov"},
+    };
+    (void)state;
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        muonium_options o = recipe(cases[i].recipe), read;
+        assert_ok(muonium_option_set(&o, cases[i].name, cases[i].value));
+        assert_status_message(mu_read_options(&o, &read), MUONIUM_INVALID, cases[i].message);
+    }
+    muonium_options o = recipe("dion2");
+    assert_status_message(muonium_option_set(&o, "fraction", "0"), MUONIUM_INVALID,
+                          "a number above 0, at most 1");
+}
+
 static void test_every_field(void **state)
 {
     (void)state;
@@ -150,7 +250,8 @@ static void test_every_field(void **state)
         muonium_options o;
         memset(&o, 0xa5, sizeof o);
         assert_ok(muonium_options_init(&o, k->name));
-        assert_common(&o, strcmp(k->name, "muonium") == 0);
+        assert_common(&o, strcmp(k->name, "muonium") == 0 || strcmp(k->name, "muonh") == 0);
+        assert_rules(&o, k->name);
         assert_int_equal(o.momentum_form, k->momentum_form);
         assert_int_equal(o.nesterov, k->nesterov);
         assert_int_equal(o.plan.eps_mode, k->eps_mode);
@@ -206,7 +307,7 @@ static void test_unknown_recipe(void **state)
     muonium_options o = recipe("timm"), before = o;
     assert_status_message(muonium_options_init(&o, "tim"), MUONIUM_INVALID,
                           "recipe is \"tim\": use one of muonium, motif, fp16, fp32, timm, optax, "
-                          "torch, keller, moonlight");
+                          "torch, keller, moonlight, nanochat, dion2, nordion2, adamuon, muonh");
     assert_memory_equal(&o, &before, sizeof o);
     assert_status_message(muonium_options_init(NULL, NULL), MUONIUM_INVALID, "options is NULL");
 }
@@ -463,6 +564,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_field),
+        cmocka_unit_test(test_rules_that_exclude_each_other),
         cmocka_unit_test(test_recipes_are_valid),
         cmocka_unit_test(test_unknown_recipe),
         cmocka_unit_test(test_coefficients_of_recipes),

@@ -27,6 +27,7 @@ import muonium  # noqa: E402
 from muonium import _handle  # noqa: E402
 from muonium.torch import Muon  # noqa: E402
 from plain_muon import RECIPES, PlainMuon  # noqa: E402
+from reference.recipes import FAMILY  # noqa: E402
 
 torch.set_num_threads(1)  # threads of two libraries would wait for each other
 
@@ -135,7 +136,7 @@ def assert_same_bits(model, other):
 
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_loss_curves_of_every_recipe(recipe):
-    assert set(RECIPES) == set(muonium.recipes())
+    assert set(RECIPES) | set(FAMILY) == set(muonium.recipes())  # test_reference_family.py
     lr = RECIPES[recipe].lr
     ours, plain = new_model(), new_model()
     optimizer = Muon(groups_of(ours), recipe=recipe, precision="f32", form="quintic", lr=lr,

@@ -36,19 +36,70 @@ def convert_momentum(m, mu, old_form, new_form):
     return m * (weight[new_form] / weight[old_form])
 
 
-def normuon(o, v, beta2, eps):
-    """Rows of `o` divided by the root of their running mean square `v`, norm kept."""
-    v = beta2 * v + (1 - beta2) * np.mean(o * o, axis=1)
-    denominator = (np.sqrt(v) + eps)[:, None]
+def normuon(o, v, beta2, eps, axis=1, form="add"):
+    """Rows of `o` (columns for axis 0) divided by the root of their running mean square `v`, norm
+    kept."""
+    v = beta2 * v + (1 - beta2) * np.mean(o * o, axis=axis)
+    root = np.sqrt(v) + eps if form == "add" else np.sqrt(np.maximum(v, eps))
+    denominator = np.expand_dims(root, axis)
     scaled = np.divide(o, denominator, out=np.zeros_like(o), where=denominator > 0)
     norm = np.linalg.norm(scaled)
     return (scaled * (np.linalg.norm(o) / norm) if norm > 0 else scaled), v
 
 
+def normuon_axis(options, shape):
+    """The axis over which means are taken: 1 for a mean per row."""
+    by_shape = 1 if shape[0] >= shape[1] else 0
+    return {"rows": 1, "columns": 0, "shape": by_shape}[options.normuon_axis]
+
+
+def equilibrated(d, eps):
+    """Rows scaled to the root mean square of their norms."""
+    norms = np.maximum(np.linalg.norm(d, axis=1, keepdims=True), eps)
+    target = np.linalg.norm(d) / np.sqrt(len(d))
+    return d * np.divide(target, norms, out=np.ones_like(norms), where=norms > 0)
+
+
+def renormalized(o, eps):
+    norm = max(np.linalg.norm(o), eps)
+    return o * (np.sqrt(min(o.shape)) / norm) if norm > 0 else o
+
+
+def adamuon(matrices, v, t, beta2, eps, normalized):
+    """Matrices divided by the root of the running mean of their squares. `normalized`: scaled to
+    norm 1 together; else the mean is corrected for its start from zero."""
+    v = [beta2 * x + (1 - beta2) * o * o for x, o in zip(v, matrices)]
+    correction = 1.0 if normalized else 1 - beta2**t
+    divisors = [np.sqrt(x / correction) + eps for x in v]
+    found = [np.divide(o, d, out=np.zeros_like(o), where=d != 0)
+             for o, d in zip(matrices, divisors)]
+    if normalized:
+        norm = np.sqrt(sum(np.sum(x * x) for x in found)) + eps
+        found = [x / norm if norm > 0 else 0 * x for x in found]
+    return found, v
+
+
+def on_sphere(w, o, lr, radius):
+    """A step of length lr * radius along `o`, and back to the norm `radius`."""
+    norm = np.linalg.norm(o)
+    moved = w - (lr * radius / norm * o if norm > 0 else 0)
+    length = np.linalg.norm(moved)
+    return moved * (radius / length) if length > 0 else moved
+
+
+def select(m, fraction, selection):
+    """An index of the slices with the largest sums of magnitudes: the first of equal ones."""
+    rows = selection == "rows" or m.shape[0] <= m.shape[1]
+    sums = np.abs(m).sum(axis=1 if rows else 0)
+    count = min(int(np.ceil(fraction * len(sums))), len(sums))
+    chosen = np.sort(np.argsort(-sums, kind="stable")[:count])
+    return (chosen, slice(None)) if rows else (slice(None), chosen)
+
+
 def decayed(w, o, lr, weight_decay, kind):
     if kind == "independent":
         return (1 - weight_decay) * w
-    if kind == "cautious":
+    if kind in ("cautious", "cautious_scaled"):
         return np.where(o * w > 0, (1 - lr * weight_decay) * w, w)
     return (1 - lr * weight_decay) * w
 
@@ -119,7 +170,13 @@ class Parameter:
         for key in names:
             self.state[key] = np.zeros_like(self.data)
         if self.muon and options.normuon:
-            self.state["row_square"] = [np.zeros(out) for out, _ in self.matrix_shapes()]
+            self.state["row_square"] = [np.zeros(shape[1 - normuon_axis(options, shape)])
+                                        for shape in self.matrix_shapes()]
+        if self.muon and options.adamuon:
+            self.state["square"] = [np.zeros(shape) for shape in self.matrix_shapes()]
+        if self.muon and options.hyperball:
+            self.state["radius"] = [np.linalg.norm(x)
+                                    for x in layouts.split(self.data, self.layout)]
 
     def matrix_shapes(self):
         return layouts.matrix_shapes(self.data.shape, self.layout)
@@ -194,21 +251,94 @@ class Optimizer:
 
     def muon_step(self, p, g):
         o, w = p.options, p.weights()
+        if o.fraction < 1:
+            self.selected_step(p, g)
+            return
         m = p.remember("momentum", update_momentum(p.state["momentum"], g, o.momentum,
                                                    o.momentum_form))
         d = direction(m, g, p.t, o.momentum, o.momentum_form, o.nesterov, o.nesterov_form)
-        matrices = [self.orthogonalizer(x, o) for x in layouts.split(d, p.layout)]
+        matrices = [self.orthogonalize(x, o) for x in layouts.split(d, p.layout)]
         dual = sum(float(np.sum(x * y)) for x, y in zip(layouts.split(d, p.layout), matrices))
+        if o.adamuon:
+            matrices = self.adamuon(p, matrices)
         if o.normuon:
-            rows = p.state["row_square"]
-            for i, x in enumerate(matrices):
-                matrices[i], v = normuon(x, rows[i], o.normuon_beta2, o.normuon_eps)
-                rows[i] = round_to(p.state_dtype, v)
+            matrices = [self.normuon(p, i, x) for i, x in enumerate(matrices)]
+        if o.hyperball:
+            lr = o.lr * o.scale_factor
+            if o.normalize_spatial:
+                lr *= layouts.positions(w.shape, p.layout) ** -0.5
+            parts = zip(layouts.split(w, p.layout), matrices, p.state["radius"])
+            moved = [on_sphere(x, y, lr * scale(o.scale, *x.shape), radius)
+                     for x, y, radius in parts]
+            p.store(layouts.join(moved, w.shape, p.layout))
+            return
         factor = o.scale_factor * (dual if o.adaptive else 1.0)
         if o.normalize_spatial:
             factor *= layouts.positions(w.shape, p.layout) ** -0.5
-        steps = [x * (factor * scale(o.scale, *x.shape)) for x in matrices]
+        elements = sum(x.size for x in matrices) if len(set(p.matrix_shapes())) == 1 else 0
+        together = layouts.positions(w.shape, p.layout) > 1
+        steps, rates = [], []
+        for x in matrices:
+            size = scale(o.scale, *x.shape)
+            if o.adamuon and o.scale == "match_rms_adamw":
+                size = 0.2 * np.sqrt(elements if together else x.size)
+            steps.append(x * (factor * size))
+            rates.append(np.full(x.shape, o.lr * factor * size))
         update = layouts.join(steps, w.shape, p.layout)
+        scaled = o.decay == "cautious_scaled"
+        rate = layouts.join(rates, w.shape, p.layout) if scaled else o.lr
+        p.store(decayed(w, update, rate, o.weight_decay, o.decay) - o.lr * update)
+
+    def orthogonalize(self, d, o):
+        if o.equilibrate:
+            d = equilibrated(d, o.equilibrate_eps)
+        x = self.orthogonalizer(d, o)
+        return renormalized(x, o.renormalize_eps) if o.renormalize else x
+
+    def adamuon(self, p, matrices):
+        """All positions of a convolution share one norm; other matrices have their own."""
+        o = p.options
+        eps = o.eps if o.adamuon_eps is None else o.adamuon_eps
+        normalized = o.scale == "match_rms_adamw"
+        together = layouts.positions(p.data.shape, p.layout) > 1
+        sets = [range(len(matrices))] if together else [[i] for i in range(len(matrices))]
+        for members in sets:
+            found, squares = adamuon([matrices[i] for i in members],
+                                     [p.state["square"][i] for i in members], p.t,
+                                     o.adamuon_beta2, eps, normalized)
+            for i, x, v in zip(members, found, squares):
+                matrices[i], p.state["square"][i] = x, round_to(p.state_dtype, v)
+        return matrices
+
+    def normuon(self, p, i, x, which=slice(None)):
+        """Matrix i of the parameter, of which only the rows `which` are there."""
+        o, rows = p.options, p.state["row_square"]
+        x, v = normuon(x, rows[i][which], o.normuon_beta2, o.normuon_eps,
+                       normuon_axis(o, x.shape), o.normuon_form)
+        rows[i][which] = round_to(p.state_dtype, v)
+        return x
+
+    def selected_step(self, p, g):
+        """Dion2: the momentum is a sum, of which the largest slices are applied."""
+        o, w = p.options, p.weights()
+        momenta, updates = layouts.split(p.state["momentum"] + g, p.layout), []
+        momenta = [round_to(p.state_dtype, m) for m in momenta]
+        for i, m in enumerate(momenta):
+            index = select(m, o.fraction, o.selection)
+            x = self.orthogonalize(m[index], o)
+            if o.normuon:
+                x = self.normuon(p, i, x, index[0])
+            update = np.zeros_like(m)
+            update[index] = x
+            factor = o.scale_factor
+            if o.normalize_spatial:
+                factor *= layouts.positions(w.shape, p.layout) ** -0.5
+            updates.append(update * (factor * scale(o.scale, *m.shape)))
+            m = np.array(m)
+            m[index] *= o.ef_decay
+            momenta[i] = m
+        p.remember("momentum", layouts.join(momenta, w.shape, p.layout))
+        update = layouts.join(updates, w.shape, p.layout)
         p.store(decayed(w, update, o.lr, o.weight_decay, o.decay) - o.lr * update)
 
     def fallback_step(self, p, g):

@@ -89,8 +89,11 @@ CHOICES = {
     "eps_mode": EPS_MODES,
     "precision": DTYPES,
     "rounding": tuple(ROUNDINGS),
-    "scale": ("original", "match_rms_adamw", "rms_to_rms", "none"),
-    "decay": ("decoupled", "cautious", "independent"),
+    "scale": ("original", "match_rms_adamw", "rms_to_rms", "none", "rsqrt_in"),
+    "normuon_axis": ("rows", "columns", "shape"),
+    "normuon_form": ("add", "clamp"),
+    "selection": ("shorter", "rows"),
+    "decay": ("decoupled", "cautious", "independent", "cautious_scaled"),
     "adam": ("adamw", "nadamw", "by_nesterov"),
     "nadamw_form": ("lookahead", "timm", "optax"),
     "nonfinite": ("error", "skip", "propagate"),
@@ -126,6 +129,19 @@ class Options:
     normuon: bool = False
     normuon_beta2: float = 0.95
     normuon_eps: float = 1e-10
+    normuon_axis: str = "rows"
+    normuon_form: str = "add"
+    equilibrate: bool = False
+    equilibrate_eps: float = 0.0
+    renormalize: bool = False
+    renormalize_eps: float = 0.0
+    adamuon: bool = False
+    adamuon_beta2: float = 0.95
+    adamuon_eps: float = 1e-8              # None: eps
+    hyperball: bool = False
+    fraction: float = 1.0
+    ef_decay: float = 0.95
+    selection: str = "shorter"
     # everything else
     adam: str = "adamw"
     nadamw_form: str = "lookahead"
@@ -154,6 +170,9 @@ class Options:
 EXACT = dict(precision="f64", state_dtype="f64")
 
 _ORIGINAL = PRESETS["original"][0]
+_DION2 = dict(lr=0.01, momentum_form="sum", nesterov=False, eps_mode="add", eps=1e-8,
+              safety_factor=1.02, coefficients="polar_express_5", scale="rms_to_rms",
+              fraction=0.25, layout_3d="experts")
 _KELLER_NORM = dict(eps_mode="add", eps=1e-7, coefficients="original")
 
 RECIPES = {
@@ -181,7 +200,22 @@ RECIPES = {
                    layout_3d="experts", routing="keller"),
     "moonlight": dict(**_KELLER_NORM, momentum_form="sum", precision="bf16", rounding="keller",
                       lr=1e-3, weight_decay=0.1, layout_3d="flatten", routing="moonlight"),
+    "nanochat": dict(eps_mode="add", eps=1e-6, safety_factor=1.01, coefficients="polar_express_5",
+                     scale="original", decay="cautious_scaled", weight_decay=0.0, equilibrate=True,
+                     equilibrate_eps=1e-6, renormalize=True, renormalize_eps=1e-6, normuon=True,
+                     normuon_axis="shape", normuon_form="clamp", normuon_beta2=0.9,
+                     adam_betas=(0.8, 0.95), adam_eps=1e-10, layout_3d="experts"),
+    "dion2": _DION2,
+    "nordion2": dict(_DION2, selection="rows", normuon=True, normuon_eps=1e-8),
+    "adamuon": dict(nesterov=False, eps_mode="clamp", eps=1e-7, coefficients="quintic",
+                    precision="bf16", rounding="torch", weight_decay=0.0, adam="by_nesterov",
+                    nadamw_form="timm", adam_eps=None, layout_3d="flatten", routing="timm",
+                    adamuon=True, adamuon_eps=None),
+    "muonh": dict(scale="none", weight_decay=0.0, hyperball=True),
 }
+
+# Recipes whose steps do more than orthogonalise and apply.
+FAMILY = ("nanochat", "dion2", "nordion2", "adamuon", "muonh")
 
 
 def recipe(name="muonium", **overrides):
@@ -212,12 +246,12 @@ def validate(o):
         if getattr(o, field) not in values:
             raise ValueError(f"{field} is {getattr(o, field)!r}: use one of {values}")
     for field in ("lr", "weight_decay", "eps", "normuon_eps", "scale_factor", "adam_lr_scale",
-                  "adam_eps_root"):
+                  "adam_eps_root", "equilibrate_eps", "renormalize_eps"):
         _check(field, getattr(o, field), 0)
-    for field in ("adam_lr", "adam_eps", "adam_weight_decay", "clip_norm"):
+    for field in ("adam_lr", "adam_eps", "adamuon_eps", "adam_weight_decay", "clip_norm"):
         if getattr(o, field) is not None:
             _check(field, getattr(o, field), 0)
-    for field in ("momentum", "normuon_beta2"):
+    for field in ("momentum", "normuon_beta2", "adamuon_beta2", "ef_decay"):
         _check(field, getattr(o, field), 0, 1)
     for index in (0, 1):
         _check(f"adam_betas[{index}]", o.adam_betas[index], 0, 1)
@@ -238,6 +272,8 @@ def scale(name, out, columns):
         return sqrt(out / columns)
     if name == "none":
         return 1.0
+    if name == "rsqrt_in":
+        return 1 / sqrt(columns)
     raise ValueError(f"scale is {name!r}: use one of {CHOICES['scale']}")
 
 

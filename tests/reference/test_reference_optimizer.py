@@ -12,7 +12,7 @@ from reference.coefficients import PRESETS, choose, polar_express
 from reference.optimizer import (Optimizer, adam_moments, adam_step, clip_factor,
                                  convert_momentum, decayed, direction, normuon, qk_clip,
                                  scale_heads, update_momentum)
-from reference.recipes import EXACT, RECIPES, recipe
+from reference.recipes import EXACT, FAMILY, RECIPES, recipe
 from reference.rounding import round_to
 from reference.trajectory import SPECS, Spec, distance, gradient, initial, run, unit
 
@@ -26,7 +26,7 @@ def rng():
 
 def test_recipe_fields():
     assert set(RECIPES) == {"muonium", "motif", "fp16", "fp32", "timm", "optax", "torch",
-                            "keller", "moonlight"}
+                            "keller", "moonlight", *FAMILY}
     rows = {  # momentum, nesterov, eps mode, eps, scale, precision, lr, decay
         "muonium": ("lerp", True, "none", None, "match_rms_adamw", "f32", 0.02, 0.01),
         "motif": ("lerp", True, "add", 1e-7, "match_rms_adamw", "bf16", 0.02, 0.0),
@@ -60,6 +60,11 @@ def test_first_fallback_step_of_every_recipe(name):
         "torch": ("adamw", 1e-3, (0.9, 0.95), 1e-8, 0.1),
         "keller": ("adamw", 3e-4, (0.9, 0.95), 1e-10, 0.0),
         "moonlight": ("adamw", 1e-3, (0.9, 0.95), 1e-8, 0.1),
+        "nanochat": ("adamw", 0.02, (0.8, 0.95), 1e-10, 0.0),
+        "dion2": ("adamw", 0.01, (0.9, 0.95), 1e-8, 0.01),
+        "nordion2": ("adamw", 0.01, (0.9, 0.95), 1e-8, 0.01),
+        "adamuon": ("adamw", 0.02, (0.9, 0.95), 1e-7, 0.0),
+        "muonh": ("adamw", 0.02, (0.9, 0.95), 1e-8, 0.0),
         "timm nesterov": ("timm", 0.02, (0.9, 0.95), 1e-7, 0.0),
     }
     cases = [(name, {"lr": 0.5} if name == "optax" else {})]
@@ -272,7 +277,7 @@ def independent_first_step(name, w, g):
     return (1 - lr * decay) * w - lr * size * by_svd(factor * g, table, factor * norm + eps)
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("name", [name for name in RECIPES if name not in FAMILY])
 @pytest.mark.parametrize("shape", [(6, 10), (12, 5)])
 def test_first_step_of_every_recipe(rng, name, shape):
     overrides = dict(EXACT, **({"lr": 0.3} if name == "optax" else {}))

@@ -26,7 +26,18 @@ _LIVE = ("lr", "weight_decay", "momentum")
 
 # Keys of a parameter's state, as torch and timm have them, and the library's names.
 STATE_KEYS = {"momentum_buffer": "momentum", "exp_avg": "exp_avg", "exp_avg_sq": "exp_avg_sq",
-              "normuon": "normuon", "master": "master"}
+              "normuon": "normuon", "master": "master", "radius": "radius"}
+
+
+def state_keys(state):
+    """Keys and fields of a parameter. timm calls AdaMuon's mean square as it does AdamW's."""
+    return [(key, "adamuon" if key == "exp_avg_sq" and state.adamuon else field)
+            for key, field in STATE_KEYS.items()]
+
+
+def state_shape(field, state, shape):
+    """Of an array of a parameter of this shape."""
+    return {"normuon": (state.rows,), "radius": (state.matrices,)}.get(field, shape)
 
 
 class Restrided(Exception):
@@ -239,10 +250,10 @@ class Link:
                 continue
             exact = torch.float32 if state.steps <= 2**24 else torch.float64
             entry = {"step": torch.tensor(float(state.steps), dtype=exact)}
-            for key, field in STATE_KEYS.items():
+            for key, field in state_keys(state):
                 address = getattr(state, field)
                 if address:
-                    shape = (state.rows,) if key == "normuon" else p.shape
+                    shape = state_shape(field, state, p.shape)
                     entry[key] = self.view(address, dtype_of(field, state), shape)
             found[p] = entry
         found.update(self.device.state())
@@ -261,21 +272,21 @@ class Link:
     def set_state(self, number, entry):
         own, name = self.handle.state(number), self.names[number]
         state = State(steps=whole_steps(entry.get("step", 1), name), elements=own.elements,
-                      rows=own.rows, momentum_dtype=own.momentum_dtype)
+                      rows=own.rows, matrices=own.matrices, momentum_dtype=own.momentum_dtype)
         needed = ["momentum_buffer"] if own.momentum else ["exp_avg", "exp_avg_sq"]
         if any(not isinstance(entry.get(key), torch.Tensor) for key in needed):
             raise ValueError(f"the state of {name!r} has {', '.join(map(str, entry))}: it needs "
                              f"{' and '.join(needed)}; see report() for who gets Muon, and "
                              "use_muon in a group to decide it")
         kept = []
-        for key, field in STATE_KEYS.items():
+        for key, field in state_keys(own):
             value = entry.get(key)
             if value is not None:
                 if not isinstance(value, torch.Tensor):
                     raise TypeError(f"{key} of {name!r} is of type {type(value).__name__}: use a "
                                     "tensor")
                 refuse_freed(value, 1, f"{key} of {name!r}")
-                shape = (own.rows,) if key == "normuon" else tuple(self.shapes[number])
+                shape = tuple(state_shape(field, own, self.shapes[number]))
                 if tuple(value.shape) != shape:
                     raise ValueError(f"{key} of {name!r} has shape {tuple(value.shape)}: it must be "
                                      f"{shape}")

@@ -328,8 +328,13 @@ class ShardedLink:
 
     @staticmethod
     def refuse_options(name, group, options, p):
-        for option in ("normuon", "stochastic_rounding", "master"):
-            if getattr(options, option) and (option == "normuon" or p.dtype != torch.float32):
+        rules = ("normuon", "equilibrate", "renormalize", "adamuon", "hyperball")
+        if options.fraction < 1:
+            raise ValueError(f"fraction is {options.fraction:g}, and {name!r} is sharded: sharded "
+                             "matrices do not support it; set it to 1, or keep the parameter "
+                             "replicated")
+        for option in (*rules, "stochastic_rounding", "master"):
+            if getattr(options, option) and (option in rules or p.dtype != torch.float32):
                 raise ValueError(f"{option} is on, and {name!r} is sharded: sharded matrices do not "
                                  "support it; turn it off, or keep the parameter replicated")
 

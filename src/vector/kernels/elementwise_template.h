@@ -72,6 +72,70 @@ static void adam(const mu_adam_step *step, const float *restrict g, float *restr
     }
 }
 
+static void adamuon(const mu_adamuon_step *step, float *restrict o, float *restrict v, size_t n)
+{
+    const mu_adamuon_step s = *step;
+    for (size_t i = 0; i < n; i++) {
+        float given = s.scale * o[i];
+        float square = s.beta2 * v[i] + s.one_minus_beta2 * given * given;
+        float denominator = sqrtf(square) * s.v_scale + s.eps;
+        v[i] = square;
+        o[i] = given / (denominator == 0.0f ? INFINITY : denominator);
+    }
+}
+
+static void accumulate(float gain, const float *restrict g, float *restrict m, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        m[i] += gain * g[i];
+    }
+}
+
+static void multiply(const float *restrict a, const float *restrict b, float *restrict to, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        to[i] = a[i] * b[i];
+    }
+}
+
+static void add_squares(const float *restrict x, double *restrict sums, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        double wide = (double)x[i];
+        sums[i] += wide * wide;
+    }
+}
+
+static void add_magnitudes(const float *restrict x, double *restrict sums, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        sums[i] += fabs((double)x[i]);
+    }
+}
+
+/* Sixteen sums, so that all instruction sets add in the same order. */
+static double moved_squares(double rate, const float *restrict o, const float *restrict w, size_t n)
+{
+    double sums[16] = {0};
+    size_t i = 0;
+    for (; i + 16 <= n; i += 16) {
+        for (size_t l = 0; l < 16; l++) {
+            double moved = (double)w[i + l] - rate * (double)o[i + l];
+            sums[l] += moved * moved;
+        }
+    }
+    for (size_t l = 0; i < n; i++, l++) {
+        double moved = (double)w[i] - rate * (double)o[i];
+        sums[l] += moved * moved;
+    }
+    for (size_t half = 8; half > 0; half /= 2) {
+        for (size_t l = 0; l < half; l++) {
+            sums[l] += sums[l + half];
+        }
+    }
+    return sums[0];
+}
+
 /* Patterns without their sign are in the order of the magnitudes, infinities and NaN last.
  * What is missing from the pattern of 2^exponent to the place of the sign, added to a
  * pattern, carries into that place for all magnitudes from 2^exponent on and for no other.
@@ -109,6 +173,12 @@ static bool all_below(const void *x, muonium_dtype dtype, int exponent, size_t n
         .direction = direction,                                                                    \
         .update = update,                                                                          \
         .adam = adam,                                                                              \
+        .adamuon = adamuon,                                                                        \
+        .accumulate = accumulate,                                                                  \
+        .multiply = multiply,                                                                      \
+        .add_squares = add_squares,                                                                \
+        .add_magnitudes = add_magnitudes,                                                          \
+        .moved_squares = moved_squares,                                                            \
         .all_below = all_below,                                                                    \
         .round_stochastic = mu_round_stochastic,                                                   \
     };
