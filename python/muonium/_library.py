@@ -154,6 +154,7 @@ _FALLIBLE = {
     "coefficients": [c_char_p, c_int, _table],
     "orthogonalize_sized": [Shape, c_void_p, POINTER(View), POINTER(View),
                             POINTER(Certificate), c_size_t],
+    "plan_create": [Shape, c_void_p, _out],
     "option_get": [c_void_p, c_char_p, c_char_p, c_size_t],
     "options_init_sized": [c_void_p, c_size_t, c_size_t, c_char_p],
     "create": [c_void_p, _out],
@@ -188,6 +189,8 @@ _OTHERS = {
     "preset_rows": (c_int, [c_int]),
     "recipe_name": (c_char_p, [c_int]),
     "plan_options_init_sized": (None, [c_void_p, c_size_t]),
+    "plan_destroy": (None, [c_void_p]),
+    "xla_orthogonalize": (c_void_p, [c_void_p]),
     "destroy": (None, [_optimizer]),
     "reader_close": (None, [c_void_p]),
 }
@@ -324,7 +327,8 @@ class Options(Structure):
     _fields_ = [("struct_size", c_size_t), ("plan", PlanOptions), *_fields(False)]
 
 
-for _function, _place, _struct in (("orthogonalize_sized", 1, PlanOptions), ("create", 0, Options),
+for _function, _place, _struct in (("orthogonalize_sized", 1, PlanOptions),
+                                   ("plan_create", 1, PlanOptions), ("create", 0, Options),
                                    ("create_description", 0, Options), ("add_group", 1, Options)):
     _FALLIBLE[_function][_place] = POINTER(_struct)
     getattr(library, "muonium_" + _function).argtypes = _FALLIBLE[_function]

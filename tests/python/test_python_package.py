@@ -126,6 +126,22 @@ except ModuleNotFoundError as error:
     assert imported.startswith("torch ") and 'pip install "muonium[torch]"' in imported
 
 
+@pytest.mark.parametrize("name, hidden, needs", [
+    ("jax", ("jax",), "JAX"), ("optax", ("jax", "optax"), "JAX")])
+def test_without_jax(name, hidden, needs):
+    program = f"""
+import muonium
+print(hasattr(muonium, {name!r}))
+try:
+    import muonium.{name}
+except ModuleNotFoundError as error:
+    print(error.name, error)
+"""
+    flag, imported = python(program, *hidden).splitlines()
+    assert flag == "False"
+    assert f"needs {needs}" in imported and 'pip install "muonium[jax]"' in imported
+
+
 def test_with_a_torch_that_does_not_load(tmp_path):
     (tmp_path / "torch.py").write_text("raise OSError('libc10.so: cannot open')\n")
     program = "import muonium; print(hasattr(muonium, 'torch'), muonium.__version__)"
