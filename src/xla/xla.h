@@ -5,7 +5,7 @@
 #ifndef MU_XLA_H
 #define MU_XLA_H
 
-#include <muonium.h>
+#include "muonium.h"
 
 #include "xla/ffi.h"
 
