@@ -416,7 +416,7 @@ static void step_of(void *context)
 static double measured_step(model *m, unsigned cores)
 {
     muonium_set_threads((int)cores);
-    return measure_best(step_of, m->optimizer, 0.5);
+    return measure_best(step_of, m->optimizer, 1);
 }
 
 static double lesser(double a, double b)
@@ -443,11 +443,14 @@ static void keep_best(replay_recording *r, const replay_recording *other)
 static bool predict(model *m, const model_shape *shape, unsigned cores, const double *copy,
                     double handover, replay_result *found, recorder *rec)
 {
-    enum { RECORDINGS = 3 };
+    enum { MOST_RECORDINGS = 12 };
+    const double patience = 1.5; /* seconds */
     static recorder again;
     replay_machine machine = machine_of(cores, handover, copy);
     bool done = record(m, shape->copies, cores, rec); /* touches the memory first */
-    for (int i = 1; done && i < RECORDINGS; i++) {
+    double start = seconds_now();
+    for (int i = 1; done && (i < 2 || (i < MOST_RECORDINGS && seconds_now() - start < patience));
+         i++) {
         done = record(m, shape->copies, cores, &again);
         if (done) {
             keep_best(&rec->r, &again.r);
