@@ -103,12 +103,6 @@ static muonium_status check_patterns(const muonium_options *o)
 /* Rules that exclude each other. */
 static muonium_status check_rules(const muonium_options *o)
 {
-    if (o->hyperball && o->weight_decay != 0) {
-        return mu_fail(MUONIUM_INVALID,
-                       "weight_decay is %g with hyperball: it has no effect on the sphere; set it "
-                       "to 0, and adam_weight_decay for other parameters",
-                       o->weight_decay);
-    }
     const struct {
         bool on;
         const char *name;

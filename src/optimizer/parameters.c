@@ -238,6 +238,13 @@ static muonium_status describe_parameter(muonium_optimizer *optimizer, const muo
                        "one by one, or set adaptive to false in their group",
                        p->name, p->matrices.count);
     }
+    if (p->muon && p->group->options.hyperball && p->group->options.weight_decay != 0) {
+        return mu_fail(
+            MUONIUM_INVALID,
+            "weight_decay of %s is %g under hyperball, where it has no effect: set it to "
+            "0, and adam_weight_decay for parameters without Muon",
+            p->name, p->group->options.weight_decay);
+    }
     mu_walk_all(&p->tensor, &p->all);
     if (!optimizer->stateless && !allocate_state(p)) {
         return mu_fail(MUONIUM_NO_MEMORY, "no memory for the state of %s (%zu elements)", p->name,

@@ -220,6 +220,24 @@ static void threads_change_nothing(void **state)
     assert_ok(muonium_set_threads(0));
 }
 
+/* A matrix on the sphere has no weight decay; a vector beside it may. */
+static void hyperball_refuses_weight_decay(void **state)
+{
+    (void)state;
+    float w[16 * 8] = {1}, b[8] = {1};
+    muonium_options options;
+    muonium_optimizer *optimizer;
+    assert_ok(muonium_options_init(&options, "muonh"));
+    options.weight_decay = 0.1;
+    assert_ok(muonium_create(&options, &optimizer));
+    muonium_tensor matrix = {.name = "h.w", .ndim = 2, .shape = {16, 8}, .data = w};
+    muonium_tensor vector = {.name = "h.b", .ndim = 1, .shape = {8}, .data = b};
+    assert_status_message(muonium_add(optimizer, &matrix, NULL), MUONIUM_INVALID,
+                          "weight_decay of h.w is 0.1 under hyperball");
+    assert_ok(muonium_add(optimizer, &vector, NULL));
+    muonium_destroy(optimizer);
+}
+
 /* A matrix so large that all threads share it, beside small ones of the same class. */
 static void threads_change_nothing_of_a_large_matrix(void **state)
 {
@@ -640,6 +658,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(identity_makes_sgd_with_momentum),
         cmocka_unit_test(threads_change_nothing),
+        cmocka_unit_test(hyperball_refuses_weight_decay),
         cmocka_unit_test(threads_change_nothing_of_a_large_matrix),
         cmocka_unit_test(division_into_optimizers_changes_nothing),
         cmocka_unit_test(groups_change_nothing),

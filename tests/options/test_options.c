@@ -215,7 +215,6 @@ static void test_rules_that_exclude_each_other(void **state)
     static const struct {
         const char *recipe, *name, *value, *message;
     } cases[] = {
-        {"muonh", "weight_decay", "0.1", "weight_decay is 0.1 with hyperball"},
         {"nanochat", "adaptive", "yes", "adaptive with equilibrate"},
         {"adamuon", "adaptive", "yes", "adaptive with adamuon"},
         {"muonh", "adaptive", "yes", "adaptive with hyperball"},
