@@ -38,20 +38,22 @@ if not hasattr(jax, "ffi"):
 Settings = Tuple[Tuple[str, Any], ...]
 
 
-def _text(options, name):
+def text_of(options: Optional[_library.Options], name: str) -> str:
+    """The value of an option as text; without options, its default."""
     text = ctypes.create_string_buffer(64)
-    _library.library.muonium_option_get(options, name.encode(), text, len(text))
+    place = None if options is None else ctypes.byref(options)
+    _library.library.muonium_option_get(place, name.encode(), text, len(text))
     return text.value.decode()
 
 
 _TEXTS = [name for name, option in OPTIONS.items()
           if option.plan and option.type in ("number", "integer", "switch", "choice", "name")]
-_DEFAULTS = {name: _text(None, name) for name in _TEXTS}
+_DEFAULTS = {name: text_of(None, name) for name in _TEXTS}
 
 
 def settings_of(options: _library.Options) -> Settings:
     """The options of the iteration, in a form that can be a key and an attribute of a call."""
-    texts = {name: _text(ctypes.byref(options), name) for name in _TEXTS}
+    texts = {name: text_of(options, name) for name in _TEXTS}
     found = [(name, text) for name, text in texts.items() if text != _DEFAULTS[name]]
     plan = options.plan
     if plan.table:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Optional
 
 from . import jax as _jax
 from ._functions import polar_express, presets
-from ._library import missing, options_of
+from ._library import OPTIONS, missing, options_of
 from ._options import CHOICES, make_options
 from ._types import Dtype, Normalization
 
@@ -232,6 +232,7 @@ def orthogonalize_via_newton_schulz(
 
 # ---- recipes ----
 
+
 def _explicit(function):
     """Pass the names of the arguments that the caller gave, as _given: a recipe decides about
     the others."""
@@ -245,6 +246,30 @@ def _explicit(function):
         return function(*args, **kwargs, _given=given)
     wrapper.__signature__ = shown
     return wrapper
+
+
+# What a recipe decides here; and what concerns routing, layouts and memory, which are optax's.
+_OBEYED = {"lr", "weight_decay", "momentum", "adam_lr", "adam_lr_scale", "adam_weight_decay",
+           "momentum_form", "nesterov", "nesterov_form", "scale", "scale_factor", "adam",
+           "nadamw_form", "adam_beta1", "adam_beta2", "adam_eps", "adam_eps_root"}
+_LEFT_TO_OPTAX = {"state_dtype", "master", "stochastic_rounding", "seed", "spatial_normalize",
+                  "routing", "patterns", "only_patterns", "split_fused", "min_dim", "max_aspect",
+                  "only_2d", "kernels_in_out", "layout_3d", "scratch_bytes", "log"}
+
+
+def _options_of(recipe):
+    """The options of a recipe. Refuse one that has more than a transformation of optax does."""
+    options = options_of(recipe)
+    more = [name for name, option in OPTIONS.items()
+            if not option.plan and name not in _OBEYED | _LEFT_TO_OPTAX
+            and _jax.text_of(options, name) != _jax.text_of(None, name)]
+    scale = CHOICES["scale"][options.scale]
+    if scale not in _SCALES:
+        more.append(f"scale={scale}")
+    if more:
+        raise ValueError(f"recipe is {recipe!r}, which sets {', '.join(more)}: muonium.optax does "
+                         "not have that. Use muonium.Optimizer, or another recipe")
+    return options
 
 
 def _table_of(options):
@@ -304,7 +329,7 @@ def scale_by_muon(ns_coeffs: Any = _ORIGINAL, ns_steps: Any = 5, beta: Any = 0.9
     precision  of the iteration: "f32" (float64 matrices: "f64"), "bf16", "f16", "fixed23" or
                "fixed15", as in muonium.orthogonalize
     """
-    options = options_of(recipe or "optax")
+    options = _options_of(recipe or "optax")
     if recipe is not None:
         beta = beta if "beta" in _given else options.momentum
         nesterov = nesterov if "nesterov" in _given else bool(options.nesterov)
@@ -483,7 +508,7 @@ def muon(learning_rate: Any, ns_coeffs: Any = _ORIGINAL, ns_steps: Any = 5, beta
             "b1": adam_b1, "b2": adam_b2, "eps": eps, "eps_root": adam_eps_root,
             "weight_decay": adam_weight_decay, "nesterov": nesterov}
     if recipe is not None:
-        options = options_of(recipe)
+        options = _options_of(recipe)
         own = {name: value for name, value in own.items() if name in _given}
         for name, value in (("weight_decay", options.weight_decay), ("eps", options.plan.eps),
                             ("nesterov", bool(options.nesterov))):

@@ -210,7 +210,16 @@ def test_bits_depend_on_no_thread_count():
 # ---- more than optax ----
 
 
-@pytest.mark.parametrize("recipe", muonium.recipes())
+RECIPES = ("muonium", "motif", "fp16", "fp32", "timm", "optax", "torch", "keller", "moonlight")
+
+
+@pytest.mark.parametrize("recipe", sorted(set(muonium.recipes()) - set(RECIPES)))
+def test_a_recipe_with_more_than_optax_has_is_refused(recipe):
+    with pytest.raises(ValueError, match=f"recipe is '{recipe}', which sets .*muonium.Optimizer"):
+        muonium.optax.muon(0.1, recipe=recipe)
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
 @pytest.mark.parametrize("options", [{}, {"beta": 0.8, "weight_decay": 0.1, "ns_steps": 4}], ids=str)
 def test_recipes(recipe, options):
     """The recipes are those of muonium.Optimizer, for matrices and for the vector under Adam."""
