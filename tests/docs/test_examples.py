@@ -1,9 +1,12 @@
 """The small programs in examples/: what they print is what they are to show."""
 
+import pathlib
 import re
 import subprocess
 
 from muonium_command import BUILD
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def output_of(name):
@@ -40,3 +43,11 @@ def test_flat_buffer():
     assert adamw == {"wte", "wpe", "ln_1", "ln_2", "lm_head"}
     losses = losses_in(text)
     assert len(losses) == 4 and losses[0] > 2 and losses[-1] < 0.2
+
+
+def test_ggml_compiles():
+    """Against our declarations of ggml; `make compare` builds and runs it with ggml itself."""
+    subprocess.run(
+        ["cc", "-std=c11", "-fsyntax-only", "-Wall", "-Wextra", "-Werror", f"-I{ROOT}/include",
+         f"-I{ROOT}/tests/docs/ggml", f"{ROOT}/examples/ggml/train.c"],
+        check=True, timeout=60)
