@@ -164,12 +164,13 @@ typedef struct muonium_cpu_info {
  * MUONIUM_CPU selects an instruction set that the CPU has: portable, avx2, avx_vnni, avx512,
  * avx512_vnni, avx512_bf16, amx, or blas in builds that have it. An unknown value, or a value that
  * the CPU lacks, is an error here and in every call that computes. The vnni sets and amx have
- * integer products for MUONIUM_FIXED23 and MUONIUM_FIXED15. avx512_bf16 has bf16 products for
- * precision MUONIUM_BF16; with the Frobenius norm, the results of that precision are the same on
- * all sets (docs/numerics.md). If MUONIUM_CPU does not decide, the library measures bf16 products
- * against f32 and uses bf16 products if they are faster. The measurement takes a millisecond. It
- * happens in this call, or when a plan first needs that precision. The library decides once per
- * process. */
+ * integer products for MUONIUM_FIXED23 and MUONIUM_FIXED15. avx512_bf16 and amx have bf16 products
+ * for precision MUONIUM_BF16. With the Frobenius norm, the results of that precision are the same
+ * on all sets but amx, which rounds its sums in an order of its own (docs/numerics.md) and is used
+ * wherever the CPU has it. Without amx, and if MUONIUM_CPU does not decide, the library measures
+ * bf16 products against f32 and uses bf16 products if they are faster. The measurement takes a
+ * millisecond. It happens in this call, or when a plan first needs that precision. The library
+ * decides once per process. */
 MUONIUM_API muonium_status muonium_cpu_sized(muonium_cpu_info *info, size_t size);
 static inline muonium_status muonium_cpu(muonium_cpu_info *info)
 {

@@ -24,7 +24,8 @@ typedef struct application {
     size_t share;     /* columns of X in a share; the last has fewer */
     size_t own_bytes; /* packed memory of each worker */
     mu_operand x;
-    double beta, alpha; /* Y = alpha * (beta * X + A X) */
+    muonium_dtype round; /* MUONIUM_F32: results are not rounded to a half type */
+    double beta, alpha;  /* Y = alpha * (beta * X + A X) */
 } application;
 
 /* Columns of a column block: no more than an even share of n columns for so many workers, in whole
@@ -68,6 +69,21 @@ static void begin_with_x(const application *a, const mu_block *place, size_t fir
     scale_place(a, place, a->beta);
 }
 
+/* Factor and rounding, row by row. */
+static void finish_place(const application *a, const mu_block *place)
+{
+    const mu_rows *ops = a->p.kernel->rows;
+    for (size_t i = 0; (a->alpha != 1 || a->round != MUONIUM_F32) && i < place->rows; i++) {
+        char *row = (char *)place->data + i * a->p.ldc * a->p.bytes;
+        if (a->alpha != 1) {
+            ops->scale(row, place->cols, a->alpha);
+        }
+        if (a->round != MUONIUM_F32) {
+            ops->round(row, place->cols, a->round);
+        }
+    }
+}
+
 static void multiply_columns(void *context, size_t index, unsigned worker)
 {
     const application *a = context;
@@ -85,6 +101,7 @@ static void multiply_columns(void *context, size_t index, unsigned worker)
     if (a->beta != 0) {
         begin_with_x(a, &place, first);
     }
+    mu_enter_tiles(p->kernel);
     for (size_t at = 0; at < p->k; at += ROWS) {
         size_t columns = end - first, part = mu_min_size(ROWS, p->k - at);
         size_t i0 = a->tall ? first : at, rows = a->tall ? columns : part;
@@ -93,9 +110,8 @@ static void multiply_columns(void *context, size_t index, unsigned worker)
             mu_multiply_block(&own, slice, i0, rows, j0, cols, false);
         }
     }
-    if (a->alpha != 1) {
-        scale_place(a, &place, a->alpha);
-    }
+    mu_leave_tiles(p->kernel);
+    finish_place(a, &place);
 }
 
 /* Both operands unpacked, on this thread, with tiles of whole rows and grains. At m = 32 dividing
@@ -125,6 +141,11 @@ void mu_apply(const mu_matmul *with, size_t m, size_t n, const mu_operand *a, co
     }
     if (mu_blas_selected()) {
         mu_blas_apply(with, m, n, a, x, y, row_stride, col_stride);
+        size_t lines = col_stride == 1 ? m : n, ld = col_stride == 1 ? row_stride : col_stride;
+        for (size_t i = 0; with->round != MUONIUM_F32 && i < lines; i++) {
+            char *line = (char *)y + i * ld * muonium_dtype_size(with->kernel->type);
+            with->kernel->rows->round(line, col_stride == 1 ? n : m, with->round);
+        }
         return;
     }
     const mu_kernel *kernel = with->kernel;
@@ -157,12 +178,16 @@ void mu_apply(const mu_matmul *with, size_t m, size_t n, const mu_operand *a, co
          unpacked_right = tall ? unpacked_a : unpacked_x;
     size_t rows = tall ? n : m, cols = tall ? m : n, ldc = tall ? col_stride : row_stride;
     if (unpacked_x && with->workers == 1 && rows % mr == 0 && cols % kernel->grain == 0 &&
-        m <= kernel->kc && beta == 0 && alpha == 1) {
+        m <= kernel->kc && beta == 0 && alpha == 1 && with->round == MUONIUM_F32) {
         multiply_small(kernel, rows, cols, m, left, right, y, ldc);
         return;
     }
-    application all = {
-        .p = mu_product_of(kernel, m), .tall = tall, .x = *x, .beta = beta, .alpha = alpha};
+    application all = {.p = mu_product_of(kernel, m),
+                       .tall = tall,
+                       .x = *x,
+                       .beta = beta,
+                       .alpha = alpha,
+                       .round = with->round};
     mu_product *p = &all.p;
     p->a = (mu_side){*left, rows, mr, kernel->pack_a, NULL, unpacked_left ? rows / mr * mr : 0};
     p->b = (mu_side){*right,         cols, nr,

@@ -16,9 +16,15 @@
  * and only its store knows the edge. Small operands that need no conversion may stay unpacked.
  *
  * A kernel may multiply bf16 where the CPU has instructions for that. T is then f32, packing rounds
- * to bf16, and two consecutive k share one 32-bit element of a panel. Sums stay f32 and in the same
- * order. Products of bf16 numbers are exact in f32, so the bits are those of the f32 kernel, except
- * for operands and sums below 2^-126, which these instructions treat as zero.
+ * to bf16, and two consecutive k share one 32-bit element of a panel. Sums stay f32. Products of
+ * bf16 numbers are exact in f32. With AVX512-BF16 sums are in the same order, so the bits are those
+ * of the f32 kernel, except for operands and sums below 2^-126, which these instructions treat as
+ * zero.
+ *
+ * A matrix unit (AMX) adds 32 k at a time: the products of even k and those of odd k, each in order
+ * by fused multiply-adds onto zero, are two sums; both are added, and the result is added to the
+ * sum so far. Numbers below 2^-126 count as zero. So such a kernel has bits of its own. An A-panel
+ * holds 16 pairs of each line together, [k / 32][line][16 pairs].
  *
  * Order of summation. Within a k-block, products are added in order of k onto zero, each by one
  * fused multiply-add (portable: a multiplication and an addition). The k-blocks are added in order
@@ -50,8 +56,8 @@ typedef struct mu_pack_source {
 
 /* Packs any number of lines by k into micropanels of `width` lines (mr for pack_a, nr for pack_b),
  * which start panel_stride elements, of the type of operands, apart. Writes width * k elements of
- * each panel; of pairs a whole number, the k beyond the last being zero. Reads nothing outside the
- * source. */
+ * each panel, k being rounded up to whole steps; k beyond the last are zero. Reads nothing outside
+ * the source. */
 typedef void mu_pack(const mu_pack_source *source, size_t lines, size_t k, void *packed,
                      size_t panel_stride);
 
@@ -65,8 +71,15 @@ typedef struct mu_kernel {
     size_t mr, nr;
     size_t kc;           /* longest k-block; one value for all kernels, on which their bits rest */
     size_t grain;        /* column granularity of the tile; a power of two */
+    size_t k_step;       /* packed k-blocks are whole steps of so many k; a power of two */
     size_t unpacked_b;   /* largest m for which B, if symmetric or X of a gram, stays unpacked */
     size_t b_pass_bytes; /* bytes of B packed per pass; chosen to fit L2 */
+
+    bool own_bits; /* it sums in an order of its own, which other kernels do not have */
+
+    /* Before and after a thread multiplies tiles; NULL: nothing to do. */
+    void (*enter)(void);
+    void (*leave)(void);
 
     /* c (rows x cols, ldc elements apart, unit column stride) = [c +] sum over k of a * b. If k >
      * kc, the sum is formed in two k-blocks, the first of length kc. rows <= mr and cols <= nr.
@@ -75,7 +88,7 @@ typedef struct mu_kernel {
      * a is mr rows, a_row elements apart, by k, a_k apart. b is k rows, b_k apart, of adjacent
      * columns. A packed micropanel has a_row = 1, a_k = mr, b_k = nr; an unpacked matrix any. All
      * mr rows are read, and cols columns rounded up to whole grains. No alignment beyond T's.
-     * Pairs: kc is even if k > kc, and operands are packed. */
+     * Pairs: operands are packed. The second k-block starts at a whole step. */
     void (*tile)(size_t k, size_t kc, const void *a, ptrdiff_t a_row, ptrdiff_t a_k, const void *b,
                  ptrdiff_t b_k, void *c, ptrdiff_t ldc, size_t rows, size_t cols, bool accumulate);
 

@@ -55,6 +55,9 @@ typedef struct mu_matmul {
      * kernel's type with unit col_stride, gram and apply an x without shift, and apply an a whose
      * scale is not 0. */
     bool separate;
+    /* MUONIUM_BF16 or MUONIUM_F16: round results to this type, while they are in cache. Else 0. A
+     * symmul with a sum rounds nothing. */
+    muonium_dtype round;
     /* 2 or 3: products in fixed point with so many digits (fixed.h), by the kernel int8; then the
      * type is f32, `separate` is false, and x of apply is f32. 0: no. */
     int digits;
@@ -78,8 +81,12 @@ typedef struct mu_symmul_epilogue {
     double plus_identity;
     void *sum;
     double sum_factor;
-    bool accumulate;       /* without it, sum is not read */
-    bool last;             /* sum is complete and is mirrored; c is not needed any more */
+    bool accumulate; /* without it, sum is not read */
+    bool last;       /* sum is complete and is mirrored; c is not needed any more */
+    /* NULL, or with the row distance of c: after c is rounded to the half type mu_matmul.round,
+     * c = round(own_factor * c + with_factor * with). */
+    const void *with;
+    double own_factor, with_factor;
     bool may_multiply_out; /* factors s A + d I may be multiplied out, which rounds more where the
                               two cancel */
 } mu_symmul_epilogue;

@@ -9,11 +9,10 @@
 
 size_t mu_packed_bytes(const mu_product *p, size_t lines, size_t width, size_t slices)
 {
-    return mu_round_up(slices * p->slice * mu_round_up(lines, width) * p->packed_bytes,
+    return mu_round_up(slices * p->depth * mu_round_up(lines, width) * p->packed_bytes,
                        MU_ALIGNMENT);
 }
 
-/* A slice is even, so that it is made of whole pairs of k. */
 mu_product mu_product_of(const mu_kernel *kernel, size_t k)
 {
     size_t kc = mu_block_columns(kernel, k);
@@ -22,7 +21,9 @@ mu_product mu_product_of(const mu_kernel *kernel, size_t k)
                     .packed_bytes = muonium_dtype_size(kernel->operands),
                     .k = k,
                     .kc = kc,
-                    .slice = mu_round_up(mu_min_size(k, 2 * kc), 2)};
+                    .slice = mu_round_up(mu_min_size(k, 2 * kc), 2),
+                    .depth = mu_round_up(kc, kernel->k_step)};
+    p.depth = k > kc ? 2 * p.depth : p.depth;
     return p;
 }
 
@@ -75,21 +76,34 @@ static char *packed_at(const mu_product *p, const mu_side *s, size_t slice, size
 {
     size_t panels = mu_ceil_div(s->lines - s->unpacked, s->width);
     size_t index = (slice - p->first_slice) * panels + (line - s->unpacked) / s->width;
-    return s->packed + index * p->slice * s->width * p->packed_bytes;
+    return s->packed + index * p->depth * s->width * p->packed_bytes;
 }
 
-/* Lines [from, to) of one slice of k. */
-static void pack_slice(const mu_product *p, const mu_side *s, size_t slice, size_t from, size_t to)
+/* Lines [from, to) of `length` k from `k` on. */
+static void pack_part(const mu_product *p, const mu_side *s, size_t k, size_t length, size_t from,
+                      size_t to, char *packed)
 {
-    size_t k = slice * p->slice;
     ptrdiff_t skip = (ptrdiff_t)from * s->source.line_stride + (ptrdiff_t)k * s->source.k_stride;
     skip *= (ptrdiff_t)muonium_dtype_size(s->source.dtype);
     mu_pack_source part = s->source;
     part.data = (const char *)part.data + skip;
     part.other = part.other ? (const char *)part.other + skip : NULL;
     part.diagonal = (ptrdiff_t)from - (ptrdiff_t)k;
-    s->pack(&part, to - from, slice_length(p, slice), packed_at(p, s, slice, from),
-            p->slice * s->width);
+    s->pack(&part, to - from, length, packed, p->depth * s->width);
+}
+
+/* Lines [from, to) of one slice of k. Where a k-block is not made of whole steps, the second starts
+ * at a step of its own. */
+static void pack_slice(const mu_product *p, const mu_side *s, size_t slice, size_t from, size_t to)
+{
+    size_t k = slice * p->slice, length = slice_length(p, slice);
+    char *packed = packed_at(p, s, slice, from);
+    size_t first = p->kc % p->kernel->k_step != 0 ? mu_min_size(p->kc, length) : length;
+    pack_part(p, s, k, first, from, to, packed);
+    if (length > first) {
+        packed += mu_round_up(p->kc, p->kernel->k_step) * s->width * p->packed_bytes;
+        pack_part(p, s, k + first, length - first, from, to, packed);
+    }
 }
 
 /* Lines [from, to) of all slices at hand. Where a line is contiguous in memory, one panel after the
@@ -158,7 +172,7 @@ static panels panels_at(const mu_product *p, const mu_side *s, size_t slice, siz
     ptrdiff_t width = (ptrdiff_t)s->width, bytes = (ptrdiff_t)p->bytes;
     if (line >= s->unpacked) {
         panels packed = {packed_at(p, s, slice, line), 1, width,
-                         (ptrdiff_t)(p->slice * p->packed_bytes) * width};
+                         (ptrdiff_t)(p->depth * p->packed_bytes) * width};
         return packed;
     }
     ptrdiff_t lines = s->source.line_stride, k = s->source.k_stride;

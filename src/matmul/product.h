@@ -31,6 +31,7 @@ typedef struct mu_product {
     size_t k;
     size_t kc;          /* length of a k-block; the last is shorter */
     size_t slice;       /* length of a slice, two k-blocks; the last is shorter */
+    size_t depth;       /* of a packed slice: its k-blocks in whole steps of the kernel */
     size_t first_slice; /* the slices that are packed now */
     size_t slice_count;
     mu_side a, b;
@@ -47,6 +48,21 @@ static inline size_t mu_min_size(size_t a, size_t b)
 static inline size_t mu_ceil_div(size_t a, size_t b)
 {
     return (a + b - 1) / b;
+}
+
+/* Before and after a thread multiplies. */
+static inline void mu_enter_tiles(const mu_kernel *kernel)
+{
+    if (kernel->enter) {
+        kernel->enter();
+    }
+}
+
+static inline void mu_leave_tiles(const mu_kernel *kernel)
+{
+    if (kernel->leave) {
+        kernel->leave();
+    }
 }
 
 /* A product of sums of length k, without operands yet. */

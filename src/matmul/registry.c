@@ -44,8 +44,10 @@ double mu_kernel_burst(const mu_kernel *kernel, size_t rounds)
 
 /* ---- bf16: its own instructions, or those of f32 ---- */
 
-/* Some CPUs multiply bf16 at twice the rate of f32, others at half of it, and no feature bit
- * tells: both are measured when bf16 is first asked for. Results are the same either way. */
+/* With AVX512-BF16 some CPUs multiply bf16 at twice the rate of f32, others at half of it, and no
+ * feature bit tells: both are measured when bf16 is first asked for. Results are the same either
+ * way. A kernel with bits of its own is used wherever it can be: results must not depend on a
+ * clock. */
 static struct {
     const mu_kernel *kernel; /* what multiplies bf16 */
     char reason[96];
@@ -98,6 +100,8 @@ static void choose_half(void)
         snprintf(reason, size, "%s", mu_cpu_reason());
     } else if (!native) {
         snprintf(reason, size, "this CPU and build have no bf16 products");
+    } else if (native->own_bits) {
+        snprintf(reason, size, "used wherever the CPU has it: its results differ in rounding");
     } else {
         double rates[2];
         mu_fenv environment = mu_fenv_enter(); /* muonium_cpu comes straight from the caller */

@@ -20,9 +20,33 @@ enum { NARROW_COLUMNS = 2 * MU_BLOCK };
 
 /* ---- column blocks ---- */
 
+/* Rounding to a half type: c = round(c), then c = round(own_factor * c + with_factor * with)
+ * unless `with` is NULL. */
+typedef struct halving {
+    muonium_dtype type; /* MUONIUM_F32: no rounding */
+    const void *with;
+    double own_factor, with_factor;
+} halving;
+
+static void round_block(const mu_kernel *kernel, const halving *half, char *c, ptrdiff_t at,
+                        ptrdiff_t ld, size_t rows, size_t cols, bool lower)
+{
+    for (size_t i = 0; i < rows; i++) {
+        size_t length = lower && i + 1 < cols ? i + 1 : cols;
+        ptrdiff_t skip = (at + (ptrdiff_t)i * ld) * (ptrdiff_t)muonium_dtype_size(kernel->type);
+        if (half->with) {
+            kernel->rows->combine(c + skip, half->own_factor, (const char *)half->with + skip,
+                                  half->with_factor, length, half->type);
+        } else {
+            kernel->rows->round(c + skip, length, half->type);
+        }
+    }
+}
+
 typedef struct triangle {
     mu_product p;
     mu_epilogue epilogue; /* of the whole matrix */
+    halving half;         /* likewise */
     bool last;            /* only the sum is wanted */
     size_t side;          /* of the blocks of a wide column block */
     size_t wide;          /* number of wide column blocks, which come first */
@@ -33,8 +57,9 @@ typedef struct triangle {
 } triangle;
 
 /* Epilogue and mirror image of the block of C at (i0, j0). */
-static void finish_block(const mu_kernel *kernel, const mu_epilogue *whole, char *c, size_t ldc,
-                         size_t i0, size_t rows, size_t j0, size_t cols, bool last)
+static void finish_block(const mu_kernel *kernel, const mu_epilogue *whole, const halving *half,
+                         char *c, size_t ldc, size_t i0, size_t rows, size_t j0, size_t cols,
+                         bool last)
 {
     ptrdiff_t bytes = (ptrdiff_t)muonium_dtype_size(kernel->type), ld = (ptrdiff_t)ldc;
     ptrdiff_t row = (ptrdiff_t)i0, col = (ptrdiff_t)j0;
@@ -46,6 +71,9 @@ static void finish_block(const mu_kernel *kernel, const mu_epilogue *whole, char
         }
         f.sum = f.sum ? (char *)f.sum + (row * f.sum_ld + col) * bytes : NULL;
         kernel->rows->epilogue(c + (row * ld + col) * bytes, ld, rows, cols, i0 == j0, &f);
+    }
+    if (half->type != MUONIUM_F32) {
+        round_block(kernel, half, c, row * ld + col, ld, rows, cols, i0 == j0);
     }
     kernel->rows->mirror(last ? whole->sum : c, ld, i0, i0 + rows, j0, j0 + cols);
 }
@@ -82,15 +110,18 @@ static void multiply_part(void *context, size_t index, unsigned worker)
     size_t j0 = at.first, cols = mu_min_size(at.side, p->b.lines - j0);
     mu_product own = mu_pack_own(p, true, j0, j0 + cols, p->b.packed + worker * t->own_bytes);
     size_t slices = p->first_slice + p->slice_count;
+    mu_enter_tiles(p->kernel);
     for (size_t row = begin; row < end; row++) {
         size_t i0 = j0 + row * at.side, rows = mu_min_size(at.side, p->a.lines - i0);
         for (size_t slice = p->first_slice; slice < slices; slice++) {
             mu_multiply_block(&own, slice, i0, rows, j0, cols, row == 0);
         }
         if (slices * p->slice >= p->k) {
-            finish_block(p->kernel, &t->epilogue, p->c, p->ldc, i0, rows, j0, cols, t->last);
+            finish_block(p->kernel, &t->epilogue, &t->half, p->c, p->ldc, i0, rows, j0, cols,
+                         t->last);
         }
     }
+    mu_leave_tiles(p->kernel);
 }
 
 /* Small matrices that threads share are divided into smaller blocks, which balances the threads. On
@@ -130,7 +161,7 @@ size_t mu_triangle_scratch(const mu_kernel *kernel, size_t m, size_t k, unsigned
 /* Operands stay unpacked if they can, except for the last lines, which tiles would read beyond. */
 static void multiply(const mu_matmul *with, size_t m, size_t k, const mu_pack_source *a,
                      const mu_pack_source *b, void *c, size_t ldc, const mu_epilogue *epilogue,
-                     bool last)
+                     const halving *half, bool last)
 {
     const mu_kernel *kernel = with->kernel;
     size_t mr = kernel->mr, nr = kernel->nr,
@@ -139,6 +170,7 @@ static void multiply(const mu_matmul *with, size_t m, size_t k, const mu_pack_so
     bool unpacked_b = m <= kernel->unpacked_b && mu_is_unpackable(kernel, b) && b->line_stride == 1;
     triangle t = {.p = mu_product_of(kernel, k),
                   .epilogue = *epilogue,
+                  .half = *half,
                   .last = last,
                   .side = block_side(kernel, m, workers),
                   .narrow = block_side(kernel, m, workers)};
@@ -184,8 +216,12 @@ void mu_gram(const mu_matmul *with, size_t m, size_t n, const mu_operand *x, voi
         mu_fixed_gram(with, m, n, x, c, ldc);
         return;
     }
+    halving half = {.type = with->round};
     if (mu_blas_selected()) {
         mu_blas_gram(with, m, n, x, c, ldc);
+        if (half.type != MUONIUM_F32) {
+            round_block(with->kernel, &half, c, 0, (ptrdiff_t)ldc, m, m, false);
+        }
         return;
     }
     mu_pack_source rows = mu_rows_as_lines(x);
@@ -194,7 +230,7 @@ void mu_gram(const mu_matmul *with, size_t m, size_t n, const mu_operand *x, voi
         f.scale = x->scale * x->scale;
         rows.scale = 1;
     }
-    multiply(with, m, n, &rows, &rows, c, ldc, &f, false);
+    multiply(with, m, n, &rows, &rows, c, ldc, &f, &half, false);
 }
 
 /* A number times a matrix of the kernel's type. Without the number it needs no packing. */
@@ -280,6 +316,8 @@ void mu_symmul_fused(const mu_matmul *with, size_t m, const mu_operand *a, const
                      .sum_ld = (ptrdiff_t)ldc,
                      .sum_factor = epilogue->sum_factor,
                      .accumulate = epilogue->accumulate};
+    halving half = {epilogue->sum ? MUONIUM_F32 : with->round, epilogue->with, epilogue->own_factor,
+                    epilogue->with_factor};
     /* B is symmetric: its rows serve as columns, and are contiguous in memory. */
     mu_pack_source left = mu_rows_as_lines(a), right = mu_rows_as_lines(b);
     bool shifted = a->shift != 0 || b->shift != 0;
@@ -296,8 +334,8 @@ void mu_symmul_fused(const mu_matmul *with, size_t m, const mu_operand *a, const
     f.shift += epilogue->plus_identity;
     if (mu_blas_selected()) {
         mu_blas_symmul(with, m, a, b, c, ldc);
-        finish_block(kernel, &f, c, ldc, 0, m, 0, m, epilogue->last);
+        finish_block(kernel, &f, &half, c, ldc, 0, m, 0, m, epilogue->last);
         return;
     }
-    multiply(with, m, m, &left, &right, c, ldc, &f, epilogue->last);
+    multiply(with, m, m, &left, &right, c, ldc, &f, &half, epilogue->last);
 }

@@ -96,6 +96,8 @@ static void gram_across(mu_run *run)
     const muonium_plan *plan = run->plan;
     const mu_across *across = run->across;
     muonium_dtype type = plan->kernel->type;
+    mu_matmul with = run->with;
+    with.round = MUONIUM_F32; /* the sum is rounded, not its parts */
     size_t part = triangle(plan->m) * muonium_dtype_size(type), blocks = 0;
     char *memory = across->memory;
     for (size_t col = 0; col < plan->n; col += across->block, blocks++) {
@@ -103,7 +105,7 @@ static void gram_across(mu_run *run)
         mu_operand x = run->x;
         ptrdiff_t skip = (ptrdiff_t)col * x.col_stride * (ptrdiff_t)muonium_dtype_size(x.dtype);
         x.data = (const char *)x.data + skip;
-        mu_gram(&run->with, plan->m, cols, &x, run->square[0], plan->ldr);
+        mu_gram(&with, plan->m, cols, &x, run->square[0], plan->ldr);
         pack_triangle(run, memory + blocks * part);
     }
     mu_combine(across, MU_ACROSS_SUM, type, memory, blocks, triangle(plan->m), memory);

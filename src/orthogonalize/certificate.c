@@ -61,6 +61,7 @@ void mu_certify_exactly(mu_run *run)
     /* Not rounded in the half types either: this measures the result. */
     run->with.kernel = run->plan->kernel;
     run->with.separate = false;
+    run->with.round = MUONIUM_F32;
     mu_gram_of_x(run);
     mu_gram_sums sums = mu_sum_gram(run);
     c->orthogonality_error = c->bound = sqrt(sums.off + sums.deviation);

@@ -141,10 +141,12 @@ static bool attempt(mu_run *run, const mu_survey *survey)
     run->has_gram = false;
     run->with.kernel = run->plan->kernel;
     run->with.separate = false;
+    run->with.round = MUONIUM_F32;
     run->with.digits = run->plan->precision->digits;
     mu_normalize(run, survey);
     run->with.kernel = run->plan->multiplier;
     run->with.separate = run->plan->half;
+    run->with.round = run->plan->half ? run->plan->precision->type : MUONIUM_F32;
     run->plan->form->evaluate(run);
     return is_bounded(run);
 }

@@ -9,7 +9,9 @@ void mu_update_gram(mu_run *run)
 {
     if (!run->has_gram) {
         mu_gram_of_x(run);
-        mu_round_square(run, run->square[0]);
+        if (run->across) { /* else the product has rounded it */
+            mu_round_square(run, run->square[0]);
+        }
     }
     run->has_gram = false;
 }
@@ -21,6 +23,11 @@ static void combine_rounded(mu_run *run, double b, double c, void *z)
     mu_operand r = mu_operand_of(plan->kernel, run->square[0], plan->ldr, 1, 0);
     const void *term = r.data;
     void *spare = run->square[2];
+    if (!plan->round.factor && !plan->round.scaled && !plan->round.linear) {
+        mu_symmul_epilogue sum = {.with = term, .own_factor = c, .with_factor = b};
+        mu_symmul_fused(&run->with, plan->m, &r, &r, z, plan->ldr, &sum);
+        return;
+    }
     if (plan->round.factor) {
         /* A rounded c R does not commute with R: both triangles are needed. */
         mu_round_multiple(run, c, r.data, spare);
@@ -31,7 +38,6 @@ static void combine_rounded(mu_run *run, double b, double c, void *z)
         mu_symmul(&run->with, plan->m, &r, &r, z, plan->ldr);
     }
     if (plan->round.scaled) {
-        mu_round_square(run, z);
         mu_round_multiple(run, c, z, z);
         c = 1;
     }
@@ -63,5 +69,4 @@ mu_operand mu_polynomial(mu_run *run, int t, void *z)
 void mu_multiply(mu_run *run, const mu_operand *a, const mu_operand *b, void *to)
 {
     mu_symmul(&run->with, run->plan->m, a, b, to, run->plan->ldr);
-    mu_round_square(run, to);
 }

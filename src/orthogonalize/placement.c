@@ -193,19 +193,6 @@ static bool output_takes_products(const mu_run *run)
            (out->row_stride == 1 || out->col_stride == 1);
 }
 
-static void round_lines(void *context, size_t index, unsigned worker)
-{
-    const mu_run *run = context;
-    const muonium_plan *plan = run->plan;
-    line_shape lines = lines_of(plan, &run->local);
-    size_t end = (index + 1) * MU_ROWS_PER_TASK;
-    (void)worker;
-    for (size_t i = index * MU_ROWS_PER_TASK; i < end && i < lines.count; i++) {
-        size_t skip = i * lines.ld * muonium_dtype_size(run->local.dtype);
-        plan->rows->round(run->local.data + skip, lines.length, plan->precision->type);
-    }
-}
-
 /* Columns [first, first + cols) of X, and Z times these columns as rows ldr apart. */
 typedef struct rounded_sum {
     const mu_run *run;
@@ -214,7 +201,7 @@ typedef struct rounded_sum {
     double factor;
 } rounded_sum;
 
-/* X = round(round(factor * X) + round(product)) */
+/* X = round(round(factor * X) + product), the product being rounded */
 static void sum_rounded_rows(void *context, size_t index, unsigned worker)
 {
     const rounded_sum *s = context;
@@ -234,7 +221,6 @@ static void sum_rounded_rows(void *context, size_t index, unsigned worker)
             char *product = s->product + ((row + i) * plan->ldr + j) * bytes;
             ops->scale(x, cols, s->factor);
             ops->round(x, cols, half);
-            ops->round(product, cols, half);
             ops->add(x, product, cols, 1, true);
             ops->round(x, cols, half);
         }
@@ -272,9 +258,6 @@ void mu_x_multiply(mu_run *run, const mu_operand *q, bool last)
     mu_apply(&run->with, plan->m, plan->n, q, &run->x, to->data, (size_t)to->row_stride,
              (size_t)to->col_stride);
     set_x(run, to);
-    if (plan->half) {
-        mu_pool_run(round_lines, run, task_count(lines_of(plan, to).count), run->with.workers);
-    }
 }
 
 /* ---- the output ---- */

@@ -133,7 +133,7 @@ void mu_round_square(mu_run *run, void *square);
 /* to = round(factor * from); both may be the same matrix. */
 void mu_round_multiple(mu_run *run, double factor, const void *from, void *to);
 
-/* to = round(alpha * round(to) + beta * from) */
+/* to = round(alpha * round(to) + beta * from), where products do not do it */
 void mu_round_sum(mu_run *run, double alpha, void *to, double beta, const void *from);
 
 /* Into row_sums: the squares of R's elements left of the diagonal, the magnitudes of all. */

@@ -75,6 +75,8 @@ static void test_choice(void **state)
     bool prefers_native = native != NULL;
     if (forced) {
         assert_string_equal(info.bf16_reason, info.reason);
+    } else if (native && native->own_bits) { /* a measurement must not decide on bits */
+        assert_non_null(strstr(info.bf16_reason, "wherever the CPU has it"));
     } else if (native) {
         double rates[2];
         assert_int_equal(sscanf(info.bf16_reason,
@@ -142,7 +144,8 @@ static void test_registry(void **state)
         }
         assert_true(kernel->name != NULL && kernel->kc > 0);
         assert_true(kernel->operands == kernel->type || kernel->operands == MUONIUM_BF16);
-        assert_true(kernel->kc % 2 == 0);
+        assert_true(kernel->kc % kernel->k_step == 0);
+        assert_int_equal(kernel->enter != NULL, kernel->leave != NULL);
         /* Blocks of one length: the half modes' sums are then the same everywhere. */
         assert_int_equal(kernel->kc, mu_kernel_at(0)->kc);
         assert_true(MU_BLOCK % kernel->mr == 0 && MU_BLOCK % kernel->nr == 0);

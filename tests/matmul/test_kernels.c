@@ -43,19 +43,30 @@ static double rounded_to(muonium_dtype dtype, double value)
     return test_element(&held, dtype, 0);
 }
 
-/* Where an element of a packed panel is, in elements of the type of operands: of pairs the first
- * k is the upper half. */
-static ptrdiff_t packed_at(const mu_kernel *kernel, size_t width, size_t p, size_t line)
+/* Where an element of a packed panel, of A or B, is, in elements of the type of operands: of pairs
+ * the first k is the upper half. In panels of A for a matrix unit the pairs of a step of one line
+ * are adjacent. */
+static ptrdiff_t packed_at(const mu_kernel *kernel, bool a, size_t p, size_t line)
 {
     bool pairs = kernel->operands != kernel->type;
+    size_t width = a ? kernel->mr : kernel->nr, step = kernel->k_step;
+    if (a && step > 2) {
+        return (ptrdiff_t)((p / step * width + line) * step + p % step / 2 * 2 + (1 - p % 2));
+    }
     size_t at = pairs ? (p / 2 * width + line) * 2 + (1 - p % 2) : p * width + line;
     return (ptrdiff_t)at;
 }
 
-/* Steps that a panel has room for. */
+/* The k that a panel has room for. */
 static size_t packed_depth(const mu_kernel *kernel, size_t k)
 {
-    return kernel->operands != kernel->type ? mu_round_up(k, 2) : k;
+    return mu_round_up(k, kernel->k_step);
+}
+
+/* Where term s of a sum is in panels for a tile: the second k-block starts at a whole step. */
+static size_t packed_term(const mu_kernel *kernel, size_t s)
+{
+    return s < BLOCK ? s : packed_depth(kernel, BLOCK) + (s - BLOCK);
 }
 
 /* Values that the kernel multiplies: small integers, or normally distributed. */
@@ -74,21 +85,49 @@ typedef struct tile_sums {
     double first[MOST_LANES][MOST_LANES], rest[MOST_LANES][MOST_LANES];
 } tile_sums;
 
+static float without_denormals(float x)
+{
+    return fabsf(x) < 0x1p-126f ? copysignf(0, x) : x;
+}
+
+/* The sum so far plus a step of `terms` products, as a matrix unit forms it: see kernel.h. */
+static double add_step(const double *x, const double *y, size_t terms, double sum)
+{
+    float parts[2] = {0, 0};
+    for (size_t i = 0; i < terms; i++) {
+        float a = without_denormals((float)x[i]), b = without_denormals((float)y[i]);
+        parts[i % 2] = without_denormals(fmaf(a, b, parts[i % 2]));
+    }
+    float both = without_denormals(parts[0] + parts[1]);
+    return (double)without_denormals(both + without_denormals((float)sum));
+}
+
 /* What they are, and that they are right. */
 static void expected_sums(const mu_kernel *kernel, size_t k, const void *a, const void *b,
                           bool integers, tile_sums *sums)
 {
     for (size_t i = 0; i < kernel->mr; i++) {
         for (size_t j = 0; j < kernel->nr; j++) {
-            double sum = 0, first = 0, exact = 0, magnitude = 0;
+            double sum = 0, first = 0, exact = 0, magnitude = 0, step[2][MOST_LANES];
+            size_t terms = 0;
             for (size_t s = 0; s < k; s++) {
                 if (s == BLOCK) {
                     first = sum;
                     sum = 0;
                 }
-                double x = test_element(a, kernel->operands, packed_at(kernel, kernel->mr, s, i));
-                double y = test_element(b, kernel->operands, packed_at(kernel, kernel->nr, s, j));
-                sum = multiply_add(kernel, x, y, sum);
+                size_t p = packed_term(kernel, s);
+                double x = test_element(a, kernel->operands, packed_at(kernel, true, p, i));
+                double y = test_element(b, kernel->operands, packed_at(kernel, false, p, j));
+                if (kernel->own_bits) {
+                    step[0][terms] = x;
+                    step[1][terms++] = y;
+                    if (terms == kernel->k_step || s + 1 == k || s + 1 == BLOCK) {
+                        sum = add_step(step[0], step[1], terms, sum);
+                        terms = 0;
+                    }
+                } else {
+                    sum = multiply_add(kernel, x, y, sum);
+                }
                 exact += x * y;
                 magnitude += fabs(x * y);
             }
@@ -135,18 +174,30 @@ static void check_tile(const mu_kernel *kernel, size_t k, const void *a, const v
     test_matrix_free(&c);
 }
 
+/* The k that panels for a tile have room for. */
+static size_t tile_depth(const mu_kernel *kernel, size_t k)
+{
+    return k <= BLOCK ? packed_depth(kernel, k)
+                      : packed_depth(kernel, BLOCK) + packed_depth(kernel, k - BLOCK);
+}
+
 /* The same numbers into a panel and into a matrix with these strides. */
-static void fill_side(const mu_kernel *kernel, size_t width, size_t k, bool integers, void *panel,
+static void fill_side(const mu_kernel *kernel, bool left, size_t k, bool integers, void *panel,
                       void *matrix, size_t line_stride, size_t k_stride, test_rng *rng)
 {
-    for (size_t p = 0; p < packed_depth(kernel, k); p++) {
+    size_t width = left ? kernel->mr : kernel->nr, depth = tile_depth(kernel, k);
+    for (size_t p = 0; p < depth; p++) {
         for (size_t line = 0; line < width; line++) {
-            double value = p < k ? draw(kernel, rng, integers) : 0;
-            test_set_element(panel, kernel->operands, packed_at(kernel, width, p, line), value);
-            if (p < k) {
-                size_t at = line * line_stride + p * k_stride;
-                test_set_element(matrix, kernel->type, (ptrdiff_t)at, value);
-            }
+            test_set_element(panel, kernel->operands, packed_at(kernel, left, p, line), 0);
+        }
+    }
+    for (size_t s = 0; s < k; s++) {
+        for (size_t line = 0; line < width; line++) {
+            double value = draw(kernel, rng, integers);
+            ptrdiff_t at = packed_at(kernel, left, packed_term(kernel, s), line);
+            test_set_element(panel, kernel->operands, at, value);
+            test_set_element(matrix, kernel->type, (ptrdiff_t)(line * line_stride + s * k_stride),
+                             value);
         }
     }
 }
@@ -162,17 +213,22 @@ static void test_tile(void **state)
     for (size_t l = 0; l < 2 * TILE_LENGTHS; l++) {
         bool integers = l % 2 == 0;
         size_t k = tile_lengths[l / 2];
-        size_t depth = packed_depth(kernel, k), packed = muonium_dtype_size(kernel->operands);
+        size_t depth = tile_depth(kernel, k), packed = muonium_dtype_size(kernel->operands);
         void *a = test_guarded_alloc(depth * kernel->mr * packed, 0);
         void *rows_of_a = test_guarded_alloc(k * kernel->mr * element, 0);
         void *b = test_guarded_alloc(depth * kernel->nr * packed, 0);
         size_t wide = kernel->nr + WIDER, all = k > 0 ? (k - 1) * wide + kernel->nr : 0;
         void *rows_of_b = test_guarded_alloc(all * element, 0);
-        fill_side(kernel, kernel->mr, k, integers, a, rows_of_a, k, 1, &rng);
-        fill_side(kernel, kernel->nr, k, integers, b, rows_of_b, 1, wide, &rng);
+        fill_side(kernel, true, k, integers, a, rows_of_a, k, 1, &rng);
+        fill_side(kernel, false, k, integers, b, rows_of_b, 1, wide, &rng);
         expected_sums(kernel, k, a, b, integers, &sums);
-        for (size_t rows = 1; rows <= kernel->mr; rows++) {
-            for (size_t cols = 1; cols <= kernel->nr; cols++) {
+        /* Emulated tiles of a matrix unit are slow: not every edge. */
+        size_t hop = kernel->own_bits && test_kernel_emulated(kernel) ? 5 : 1;
+        if (kernel->enter) {
+            kernel->enter();
+        }
+        for (size_t rows = 1 + (kernel->mr - 1) % hop; rows <= kernel->mr; rows += hop) {
+            for (size_t cols = 1 + (kernel->nr - 1) % hop; cols <= kernel->nr; cols += hop) {
                 check_tile(kernel, k, a, b, true, rows, cols, false, &sums);
                 check_tile(kernel, k, a, b, true, rows, cols, true, &sums);
                 if (unpackable) {
@@ -180,6 +236,9 @@ static void test_tile(void **state)
                                &sums);
                 }
             }
+        }
+        if (kernel->leave) {
+            kernel->leave();
         }
         test_guarded_free(a);
         test_guarded_free(rows_of_a);
@@ -293,7 +352,7 @@ static void check_pack(const pack_case *c, bool at_front)
             assert_true(isnan(test_element(packed, operands, (ptrdiff_t)at)));
         } else {
             size_t l = at / stride * width + at % stride % width, s = at % stride / width;
-            ptrdiff_t within = packed_at(c->kernel, width, s, l % width);
+            ptrdiff_t within = packed_at(c->kernel, c->a, s, l % width);
             ptrdiff_t place = (ptrdiff_t)(l / width * stride) + within;
             double got = test_element(packed, operands, place);
             double wanted = expected_packed(c, &from, l, s);

@@ -268,4 +268,43 @@ static vf_t vf_pairs_across(vf_t v, vf_t w)
 
 #include "matmul/kernels/kernel_avx512_bf16.c"
 
+/* ---- AMX-BF16 ---- */
+
+#include "matmul/kernels/undefine.h"
+#undef PAIRS
+#undef BY_HAND
+
+#include "emulated_tiles.h"
+
+static void multiply_bf16_tiles(int c, int a, int b)
+{
+    for (size_t i = 0; i < TILE_ROWS; i++) {
+        for (size_t j = 0; j < TILE_ROWS; j++) {
+            float sums[2] = {0, 0}, sum;
+            for (size_t k = 0; k < 2 * TILE_ROWS; k++) {
+                uint16_t x, y;
+                memcpy(&x, tiles[a].byte[i] + 2 * k, sizeof x);
+                memcpy(&y, tiles[b].byte[k / 2] + 4 * j + 2 * (k % 2), sizeof y);
+                float left = flushed(mu_f32_from_bf16(x)), right = flushed(mu_f32_from_bf16(y));
+                sums[k % 2] = flushed(fmaf(left, right, sums[k % 2]));
+            }
+            memcpy(&sum, tiles[c].byte[i] + 4 * j, sizeof sum);
+            sum = flushed(flushed(sums[0] + sums[1]) + flushed(sum));
+            memcpy(tiles[c].byte[i] + 4 * j, &sum, sizeof sum);
+        }
+    }
+}
+
+#if !defined(MU_HAVE_AMX)
+#define MU_HAVE_AMX
+enum { MU_NEEDS_amx = MU_CPU_AMX_TILE, amx_bf16_32x32_needs = MU_NEEDS_amx };
+enum { amx_bf16_32x32_mr = 32, amx_bf16_32x32_nr = 32, amx_bf16_32x32_grain = 16 };
+enum { amx_bf16_32x32_kc = 256, amx_bf16_32x32_unpacked_b = 0 };
+enum { amx_bf16_32x32_b_pass_bytes = 1 << 20 };
+#endif
+#define _tile_dpbf16ps(c, a, b) multiply_bf16_tiles(c, a, b)
+#define mu_kernel_amx_bf16_32x32 mu_kernel_emulated_amx
+#define mu_burst_amx_bf16_32x32 mu_burst_emulated_amx
+#include "matmul/kernels/kernel_amx_bf16.c"
+
 #endif

@@ -15,69 +15,24 @@
 
 #include <math.h>
 
-enum { REGISTERS = 8, ROWS = 16, ROW_BYTES = 64 };
-
-static _Thread_local struct {
-    int8_t byte[ROWS][ROW_BYTES];
-} registers[REGISTERS];
-
-static _Thread_local bool configured;
-
-static void load_config(const void *config)
-{
-    const uint8_t *bytes = config;
-    assert_int_equal(bytes[0], 1); /* palette */
-    for (int i = 0; i < REGISTERS; i++) {
-        uint16_t row_bytes;
-        memcpy(&row_bytes, bytes + 16 + 2 * i, sizeof row_bytes);
-        assert_int_equal(row_bytes, ROW_BYTES);
-        assert_int_equal(bytes[48 + i], ROWS);
-    }
-    configured = true;
-}
-
-static void zero(int t)
-{
-    assert_true(configured);
-    memset(&registers[t], 0, sizeof registers[t]);
-}
-
-static void load(int t, const void *from, size_t stride)
-{
-    for (size_t r = 0; r < ROWS; r++) {
-        memcpy(registers[t].byte[r], (const char *)from + r * stride, ROW_BYTES);
-    }
-}
-
-static void store(int t, void *to, size_t stride)
-{
-    for (size_t r = 0; r < ROWS; r++) {
-        memcpy((char *)to + r * stride, registers[t].byte[r], ROW_BYTES);
-    }
-}
+#include "emulated_tiles.h"
 
 /* c += a b: four bytes of a row of a with four of a column of b, sums wrapping around. */
 static void multiply(int c, int a, int b)
 {
-    for (size_t i = 0; i < ROWS; i++) {
+    for (size_t i = 0; i < TILE_ROWS; i++) {
         int32_t sums[16];
-        memcpy(sums, registers[c].byte[i], sizeof sums);
+        memcpy(sums, tiles[c].byte[i], sizeof sums);
         for (size_t g = 0; g < 16; g++) {
-            const int8_t *x = registers[a].byte[i] + 4 * g, *y = registers[b].byte[g];
+            const int8_t *x = tiles[a].byte[i] + 4 * g, *y = tiles[b].byte[g];
             for (size_t j = 0; j < 16; j++) {
                 int32_t sum = x[0] * y[4 * j] + x[1] * y[4 * j + 1] + x[2] * y[4 * j + 2] +
                               x[3] * y[4 * j + 3];
                 sums[j] = (int32_t)((uint32_t)sums[j] + (uint32_t)sum);
             }
         }
-        memcpy(registers[c].byte[i], sums, sizeof sums);
+        memcpy(tiles[c].byte[i], sums, sizeof sums);
     }
-}
-
-static void release(void)
-{
-    assert_true(configured);
-    configured = false;
 }
 
 /* What SIMDe lacks. */
@@ -128,11 +83,6 @@ static void _mm512_mask_storeu_ps(float *to, __mmask16 mask, __m512 a)
 }
 
 #define MU_EMULATE
-#define _tile_loadconfig(config) load_config(config)
-#define _tile_release() release()
-#define _tile_zero(t) zero(t)
-#define _tile_loadd(t, from, stride) load(t, from, stride)
-#define _tile_stored(t, to, stride) store(t, to, stride)
 #define _tile_dpbssd(c, a, b) multiply(c, a, b)
 #define MU_INT8_NAME(name) mu_int8_emulated_amx
 #include "../../src/matmul/kernels/int8_amx.c"

@@ -16,7 +16,7 @@ const mu_kernel *test_kernel_at(size_t index)
     }
 #if defined(__x86_64__)
     static const mu_kernel *const emulated[] = {&mu_kernel_emulated_f32, &mu_kernel_emulated_f64,
-                                                &mu_kernel_emulated_bf16};
+                                                &mu_kernel_emulated_bf16, &mu_kernel_emulated_amx};
     for (size_t i = 0; i < sizeof emulated / sizeof emulated[0]; i++) {
         if (!mu_includes(has, emulated[i]->needs) && index-- == 0) {
             return emulated[i];
@@ -32,6 +32,7 @@ double test_kernel_burst(const mu_kernel *kernel, size_t rounds)
     if (test_kernel_emulated(kernel)) {
         return kernel == &mu_kernel_emulated_f32   ? mu_burst_emulated_f32(rounds)
                : kernel == &mu_kernel_emulated_f64 ? mu_burst_emulated_f64(rounds)
+               : kernel == &mu_kernel_emulated_amx ? mu_burst_emulated_amx(rounds)
                                                    : mu_burst_emulated_bf16(rounds);
     }
 #endif

@@ -1,6 +1,6 @@
 /*
  * every_kernel.h: run tests once for every kernel that can be run here: those that
- * the CPU offers, and those for AVX-512 in emulation where it lacks that.
+ * the CPU offers, and those for AVX-512 and AMX in emulation where it lacks that.
  */
 #ifndef MUONIUM_EVERY_KERNEL_H
 #define MUONIUM_EVERY_KERNEL_H
@@ -31,9 +31,11 @@ int test_run_with_kernels(const struct CMUnitTest *tests, size_t count);
 extern const mu_kernel mu_kernel_emulated_f32;
 extern const mu_kernel mu_kernel_emulated_f64;
 extern const mu_kernel mu_kernel_emulated_bf16;
+extern const mu_kernel mu_kernel_emulated_amx;
 double mu_burst_emulated_f32(size_t rounds);
 double mu_burst_emulated_f64(size_t rounds);
 double mu_burst_emulated_bf16(size_t rounds);
+double mu_burst_emulated_amx(size_t rounds);
 #endif
 
 #endif

@@ -25,26 +25,28 @@
 
 /* The objects of a line KERNEL(name_, ...), from the functions of kernel_template.h. `rows_` are
  * the row operations of the same type and instruction set. */
-#define MU_KERNEL(name_, rows_)                                                                    \
+#define MU_KERNEL(name_, rows_) MU_KERNEL_WITH(name_, rows_, .k_step = 1 + PAIRS)
+
+/* The same with further members. */
+#define MU_KERNEL_WITH(name_, rows_, ...)                                                          \
     _Static_assert((int)name_##_mr == MR && (int)name_##_nr == NV * VL &&                          \
                        (int)name_##_grain == (int)NAME(grain),                                     \
                    "blocksizes differ from the tile");                                             \
-    const mu_kernel mu_kernel_##name_ = {                                                          \
-        .name = #name_,                                                                            \
-        .needs = name_##_needs,                                                                    \
-        .type = T_DTYPE,                                                                           \
-        .operands = PAIRS ? MUONIUM_BF16 : T_DTYPE,                                                \
-        .mr = MR,                                                                                  \
-        .nr = NV * VL,                                                                             \
-        .grain = NAME(grain),                                                                      \
-        .kc = name_##_kc,                                                                          \
-        .unpacked_b = name_##_unpacked_b,                                                          \
-        .b_pass_bytes = name_##_b_pass_bytes,                                                      \
-        .tile = NAME(tile),                                                                        \
-        .pack_a = NAME(pack_a),                                                                    \
-        .pack_b = NAME(pack_b),                                                                    \
-        .rows = &mu_rows_##rows_,                                                                  \
-    };                                                                                             \
+    const mu_kernel mu_kernel_##name_ = {.name = #name_,                                           \
+                                         .needs = name_##_needs,                                   \
+                                         .type = T_DTYPE,                                          \
+                                         .operands = PAIRS ? MUONIUM_BF16 : T_DTYPE,               \
+                                         .mr = MR,                                                 \
+                                         .nr = NV * VL,                                            \
+                                         .grain = NAME(grain),                                     \
+                                         .kc = name_##_kc,                                         \
+                                         .unpacked_b = name_##_unpacked_b,                         \
+                                         .b_pass_bytes = name_##_b_pass_bytes,                     \
+                                         .tile = NAME(tile),                                       \
+                                         .pack_a = NAME(pack_a),                                   \
+                                         .pack_b = NAME(pack_b),                                   \
+                                         .rows = &mu_rows_##rows_,                                 \
+                                         __VA_ARGS__};                                             \
     double mu_burst_##name_(size_t rounds)                                                         \
     {                                                                                              \
         return NAME(burst)(rounds);                                                                \

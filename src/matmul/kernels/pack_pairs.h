@@ -29,7 +29,8 @@ static inline
                                                                 ptrdiff_t line_stride, size_t lines,
                                                                 size_t k, T *restrict packed)
 {
-    _Static_assert(MR == VL / 2 && NR % VL == 0, "a panel is half a vector wide, or whole ones");
+    _Static_assert((MR == VL / 2 || MR % VL == 0) && NR % VL == 0,
+                   "a panel is half a vector wide, or whole ones");
     const size_t side = width < VL ? width : VL, at_once = 2 * VL * (VL / side);
     for (size_t p = 0; p < k; p += at_once) {
         MU_UNROLLED

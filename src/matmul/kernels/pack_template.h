@@ -225,6 +225,7 @@ static inline
 #define PACK NAME(pack)
 #endif
 
+#if !defined(K_STEP)
 static void NAME(pack_a)(const mu_pack_source *source, size_t lines, size_t k, void *packed,
                          size_t panel_stride)
 {
@@ -236,3 +237,4 @@ static void NAME(pack_b)(const mu_pack_source *source, size_t lines, size_t k, v
 {
     PACK(NR, source, lines, k, packed, panel_stride);
 }
+#endif

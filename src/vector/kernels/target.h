@@ -37,7 +37,8 @@
     apply_to = function)
 #elif defined(TARGET_AMX)
 #pragma clang attribute push( \
-    __attribute__((target("avx2,fma,f16c,avx512f,avx512dq,avx512bw,avx512vl,amx-tile,amx-int8"))), \
+    __attribute__((target("avx2,fma,f16c,avx512f,avx512dq,avx512bw,avx512vl,avx512bf16," \
+                          "amx-tile,amx-int8,amx-bf16"))), \
     apply_to = function)
 #endif
 #else
@@ -56,7 +57,8 @@
     "avx2,fma,f16c,avx512f,avx512dq,avx512bw,avx512vl,avx512bf16,prefer-vector-width=512")
 #elif defined(TARGET_AMX)
 #pragma GCC target( \
-    "avx2,fma,f16c,avx512f,avx512dq,avx512bw,avx512vl,amx-tile,amx-int8,prefer-vector-width=512")
+    "avx2,fma,f16c,avx512f,avx512dq,avx512bw,avx512vl,avx512bf16,amx-tile,amx-int8,amx-bf16," \
+    "prefer-vector-width=512")
 #endif
 #endif
 /* clang-format on */
