@@ -46,7 +46,9 @@ typedef struct bench {
     double peak, copy;        /* flops of f32 and bytes per second */
     double peer_rate;         /* flops per second of the peer's sgemm; 0: there is none */
     bool peer_limited;        /* it was told how many threads to use */
-    double bf16_peak;         /* where the CPU multiplies bf16; 0: not of interest */
+    double bf16_peak;         /* where the CPU multiplies bf16; 0: it does not */
+    double int8_peak;         /* of the int8 tile */
+    bool matrix_unit;         /* the CPU has one: all precisions are measured */
     double nearest, farthest; /* round trips between two threads, in seconds; 0: one thread */
     double overhead;          /* of a Muon step over its orthogonalisation; 0: not measured */
 } bench;

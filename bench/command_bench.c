@@ -9,6 +9,7 @@
 #include "cblas_peer.h"
 #include "command.h"
 #include "json.h"
+#include "matmul/fixed.h"
 #include "matmul/matmul.h"
 #include "progress.h"
 #include "shapes.h"
@@ -92,10 +93,14 @@ static const option options[] = {
 };
 
 static const muonium_shape standard_shapes[] = {
-    {1, 128, 128},   {1, 256, 256},   {1, 512, 512},  {1, 768, 768},
-    {1, 1024, 1024}, {1, 2048, 2048}, {1, 512, 2048}, {1, 768, 3072},
-    {24, 128, 512},  {16, 512, 1280}, {256, 64, 64},
+    {1, 128, 128},   {1, 256, 256},   {1, 512, 512},    {1, 768, 768},  {1, 1024, 1024},
+    {1, 2048, 2048}, {1, 512, 2048},  {1, 768, 3072},   {24, 128, 512}, {16, 512, 1280},
+    {256, 64, 64},   {1, 4096, 4096}, {1, 4096, 11008},
 };
+
+/* Standard shapes of more elements than this have products only: whole orthogonalisations of them
+ * take seconds each. */
+enum { PRODUCTS_ALONE = 1 << 23 };
 
 static const muonium_shape quick_shapes[] = {
     {1, 128, 128}, {1, 512, 512}, {1, 256, 1024}, {24, 64, 256}};
@@ -104,8 +109,11 @@ static const muonium_shape quick_shapes[] = {
  * between CPUs, a virtual machine's even where they are pinned. */
 static void watch_machine(bench *b)
 {
-    double peak = measure_peak(MUONIUM_F32, 0.03), trip = measure_round_trip();
+    double peak = measure_peak(MUONIUM_F32, 0.03), bf16 = measure_peak(MUONIUM_BF16, 0.01);
+    double int8 = measure_int8_peak(0.01), trip = measure_round_trip();
     b->peak = peak > b->peak ? peak : b->peak;
+    b->bf16_peak = bf16 > b->bf16_peak ? bf16 : b->bf16_peak;
+    b->int8_peak = int8 > b->int8_peak ? int8 : b->int8_peak;
     if (trip > 1e-5) {
         return; /* no way is that long: one of the threads had no CPU */
     }
@@ -153,7 +161,7 @@ bool bench_peer_can(bench *b, const char *name, muonium_shape shape, double flop
 double bench_figure_seconds(const bench *b, double run)
 {
     enum { RUNS = 4 };
-    double watching = 0.08; /* the machine, after each */
+    double watching = 0.1; /* the machine, after each */
     return watching + (RUNS * run > b->budget ? RUNS * run : b->budget);
 }
 
@@ -214,6 +222,43 @@ static void measure_peer(bench *b, const char *name, measured *peer, product *p,
     }
 }
 
+/* The products in other precisions, where the CPU has a matrix unit. The values do not matter. */
+static bool bench_precisions(bench *b, const product *f32)
+{
+    static const struct {
+        int digits; /* 0: bf16 */
+        const char *gram, *symmul, *apply;
+    } precisions[] = {{0, "  gram bf16", "  symmul bf16", "  apply bf16"},
+                      {3, "  gram fixed23", "  symmul fixed23", "  apply fixed23"},
+                      {2, "  gram fixed15", "  symmul fixed15", "  apply fixed15"}};
+    product p = *f32;
+    size_t m = p.m, n = p.n, bytes = 0;
+    for (size_t i = 0; i < sizeof precisions / sizeof precisions[0]; i++) {
+        int digits = precisions[i].digits;
+        p.with.digits = digits;
+        p.with.separate = digits == 0;
+        p.with.kernel = f32->with.kernel;
+        if (mu_int8_choose(&p.with.int8) != MUONIUM_OK ||
+            (digits == 0 && mu_kernel_choose(MUONIUM_BF16, &p.with.kernel) != MUONIUM_OK) ||
+            !(digits == 0 ? mu_matmul_scratch(p.with.kernel, m, n, p.with.workers, &bytes)
+                          : mu_fixed_scratch(p.with.int8, digits, m, n, p.with.workers, &bytes))) {
+            return false;
+        }
+        p.with.scratch = mu_alloc(bytes);
+        if (!p.with.scratch) {
+            return false;
+        }
+        muonium_shape shape = {1, m, n};
+        measurement all[] = {{run_gram, &p, 0}, {run_symmul, &p, 0}, {run_apply, &p, 0}};
+        measure_in_turns(all, 3, b->budget);
+        bench_record_flops(b, precisions[i].gram, shape, mu_gram_flops(m, n), all[0].best);
+        bench_record_flops(b, precisions[i].symmul, shape, mu_symmul_flops(m), all[1].best);
+        bench_record_flops(b, precisions[i].apply, shape, mu_apply_flops(m, n), all[2].best);
+        mu_free(p.with.scratch);
+    }
+    return true;
+}
+
 static bool bench_products(bench *b, size_t m, size_t n)
 {
     product p = {.m = m, .n = n};
@@ -241,6 +286,7 @@ static bool bench_products(bench *b, size_t m, size_t n)
         bench_record_flops(b, "gram", shape, mu_gram_flops(m, n), ours[0].best);
         bench_record_flops(b, "symmul", shape, mu_symmul_flops(m), ours[1].best);
         bench_record_flops(b, "apply", shape, mu_apply_flops(m, n), ours[2].best);
+        ready = !b->matrix_unit || bench_precisions(b, &p);
         if (b->peer_rate > 0) { /* not in turns with ours: its threads go on spinning */
             measure_peer(b, "cblas_ssyrk", run_ssyrk, &p, mu_gram_flops(m, n));
             measure_peer(b, "cblas_sgemm", run_sgemm, &p, mu_apply_flops(m, n));
@@ -257,7 +303,7 @@ static bool bench_products(bench *b, size_t m, size_t n)
 static double products_seconds(const bench *b, size_t m, size_t n)
 {
     double ours = mu_apply_flops(m, n) / b->peak, theirs = mu_apply_flops(m, n) / b->peer_rate;
-    return 3 * bench_figure_seconds(b, ours) +
+    return (b->matrix_unit ? 12 : 3) * bench_figure_seconds(b, ours) +
            (b->peer_rate > 0 ? 2 * bench_figure_seconds(b, theirs < 2 ? theirs : 0) : 0);
 }
 
@@ -321,12 +367,14 @@ static void print_table(const bench *b, const muonium_cpu_info *cpu, bool quick)
         printf("quick  (--quick: rough figures of few shapes)\n");
     }
     printf("kernel %s (%s), %d threads\n", cpu->kernel, cpu->reason, muonium_threads());
-    printf("peak   %.1f GF/s (multiply-add in registers), copy %.1f GB/s (read + write)\n",
-           b->peak / 1e9, b->copy / 1e9);
+    printf("peak   %.1f GF/s f32", b->peak / 1e9);
     if (b->bf16_peak > 0) {
-        printf("       %.1f GF/s where bf16 is multiplied; shares are of the peak above\n",
-               b->bf16_peak / 1e9);
+        printf(", %.1f GF/s bf16", b->bf16_peak / 1e9);
     }
+    printf(
+        ", %.1f Gop/s int8: multiply-add on changing operands, at the\n"
+        "       highest clock seen in this run; shares are of f32. Copy %.1f GB/s (read + write)\n",
+        b->int8_peak / 1e9, b->copy / 1e9);
     if (b->farthest > 0) {
         printf("caches %.0f to %.0f ns from one thread to another and back\n", 1e9 * b->nearest,
                1e9 * b->farthest);
@@ -378,6 +426,7 @@ static void print_json(const bench *b, const muonium_cpu_info *cpu)
     if (b->bf16_peak > 0) {
         json_number(&writer, "bf16_peak_gflops", b->bf16_peak / 1e9);
     }
+    json_number(&writer, "int8_peak_gops", b->int8_peak / 1e9);
     if (b->farthest > 0) {
         json_number(&writer, "nearest_round_trip_ns", 1e9 * b->nearest);
         json_number(&writer, "farthest_round_trip_ns", 1e9 * b->farthest);
@@ -458,6 +507,7 @@ static int run_checkpoint(const command *self, const option_value *value)
 typedef struct work {
     const muonium_shape *shapes;
     size_t count;
+    bool named; /* the user named the shapes */
     bool tiles, orthogonalize, forms, optimizer, gpt2;
 } work;
 
@@ -465,6 +515,11 @@ typedef struct work {
 static bool has_products(muonium_shape shape)
 {
     return shape.batch == 1 && shape.rows <= shape.cols;
+}
+
+static bool orthogonalized(const work *todo, muonium_shape shape)
+{
+    return todo->orthogonalize && (todo->named || shape.rows * shape.cols <= PRODUCTS_ALONE);
 }
 
 static const double tiles_figures = 18, optimizer_figures = 8, optimizer_setup = 4,
@@ -479,7 +534,8 @@ static double expected_seconds(const bench *b, const work *todo)
     for (size_t i = 0; i < todo->count; i++) {
         muonium_shape shape = todo->shapes[i];
         seconds += has_products(shape) ? products_seconds(b, shape.rows, shape.cols) : 0;
-        seconds += todo->orthogonalize ? bench_orthogonalize_seconds(b, shape, todo->forms) : 0;
+        seconds +=
+            orthogonalized(todo, shape) ? bench_orthogonalize_seconds(b, shape, todo->forms) : 0;
     }
     return seconds;
 }
@@ -503,8 +559,11 @@ static bool measure_all(bench *b, const work *todo, problem *what)
             }
         }
     }
-    for (size_t i = 0; todo->orthogonalize && i < todo->count; i++) {
+    for (size_t i = 0; i < todo->count; i++) {
         muonium_shape shape = todo->shapes[i];
+        if (!orthogonalized(todo, shape)) {
+            continue;
+        }
         progress_next(bench_orthogonalize_seconds(b, shape, todo->forms),
                       "the orthogonalisation of %s", bench_format_shape(shape).text);
         if (!bench_orthogonalize(b, shape, todo->forms)) {
@@ -572,6 +631,7 @@ static int run(const command *self, const arguments *given)
     static bench b;
     b.budget = value[QUICK].given && !value[SECONDS].given ? 0.05 : value[SECONDS].number;
     b.copy = measure_copy(b.budget < 0.2 ? b.budget : 0.5);
+    b.matrix_unit = strcmp(cpu.isa, "amx") == 0;
     watch_machine(&b);
     if (value[RECIPES].given) {
         return bench_recipes(&b, value[JSON].given)
@@ -580,6 +640,7 @@ static int run(const command *self, const arguments *given)
     }
     work todo = {.shapes = shapes,
                  .count = value[TILES].given ? 0 : count,
+                 .named = value[SHAPES].text != NULL,
                  .tiles = value[TILES].given,
                  .forms = value[FORMS].given,
                  .orthogonalize = !value[PRODUCTS].given,
@@ -611,7 +672,9 @@ const command command_bench = {
         "Measures the three products of the iteration, whole orthogonalisations and the optimizer, "
         "in f32. Each figure is the best of several runs. It is printed as a share of the "
         "multiply-add peak, or of the bandwidth of a plain copy loop. Both are measured in the "
-        "same run. Symmetric products count the flops of one triangle.\n\n"
+        "same run. Symmetric products count the flops of one triangle. Where the CPU has a matrix "
+        "unit, "
+        "the precisions bf16, fixed23 and fixed15 are measured too, and count the flops of f32.\n\n"
         "If a CBLAS library is installed, its products are measured beside ours, on as many "
         "threads. Its ssyrk also counts one triangle. Five iterations in its general products, the "
         "way they are usually written, are measured too. Runs of it that would take more than one "

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "matmul/int8.h"
 #include "matmul/kernel.h"
 
 double seconds_now(void)
@@ -75,6 +76,59 @@ double measure_peak(muonium_dtype type, double budget)
         flops += burst.flops[i];
     }
     return flops / seconds;
+}
+
+enum {
+    DIGITS = 3,
+    PRODUCTS_OF_DIGITS = 6, /* of A_p B_q with p + q < 3 */
+    GROUPS = 64,            /* words per line: k = 256 */
+    MOST_LINES = 32,
+    TILE_ROUNDS = 64
+};
+
+typedef struct int8_run {
+    const mu_int8_kernel *kernel;
+    _Alignas(64) int8_t a[DIGITS * 4 * GROUPS * MOST_LINES], b[DIGITS * 4 * GROUPS * MOST_LINES];
+    int32_t start[MU_SUMS * MOST_LINES];
+} int8_run;
+
+static void int8_task(void *context, size_t index, unsigned worker)
+{
+    const int8_run *run = context;
+    _Alignas(64) int32_t sums[MU_SUMS * MOST_LINES * MOST_LINES];
+    const mu_meanwhile nothing = {.end = NULL};
+    (void)index;
+    (void)worker;
+    if (run->kernel->enter) {
+        run->kernel->enter();
+    }
+    for (int i = 0; i < TILE_ROUNDS; i++) {
+        run->kernel->tile(DIGITS, GROUPS, run->a, run->b, run->start, sums, &nothing);
+    }
+    if (run->kernel->leave) {
+        run->kernel->leave();
+    }
+}
+
+static void int8_all(void *context)
+{
+    mu_pool_run(int8_task, context, mu_pool_workers(), mu_pool_workers());
+}
+
+double measure_int8_peak(double budget)
+{
+    static int8_run run;
+    uint32_t state = 1;
+    if (mu_int8_choose(&run.kernel) != MUONIUM_OK) {
+        return 0;
+    }
+    for (size_t i = 0; i < sizeof run.a; i++) {
+        state = state * 1664525u + 1013904223u;
+        run.a[i] = (int8_t)((int)(state >> 24) - 128);
+        run.b[i] = (int8_t)((int)(state >> 16 & 255) - 128);
+    }
+    double tile = 2.0 * PRODUCTS_OF_DIGITS * 4 * GROUPS * (double)(run.kernel->mr * run.kernel->nr);
+    return tile * TILE_ROUNDS * mu_pool_workers() / measure_best(int8_all, &run, budget);
 }
 
 /* ---- copy ---- */

@@ -24,10 +24,13 @@ typedef struct measurement {
 
 void measure_in_turns(measurement *all, size_t count, double budget);
 
-/* Floating-point operations per second of all threads together, in registers only,
- * with the kernel in use for operands of a type; best of `budget` seconds. 0 if none
- * multiplies that. */
+/* Floating-point operations per second of all threads together, on operands that change, with the
+ * kernel in use for operands of a type; best of `budget` seconds. 0 if none multiplies that. */
 double measure_peak(muonium_dtype type, double budget);
+
+/* Operations per second of the int8 tile on random digits in the nearest cache, by all threads
+ * together; a product and its sum are two. */
+double measure_int8_peak(double budget);
 
 /* Bytes per second, read plus written, of a copy between two arrays far larger than
  * any cache, by all threads together; best of `budget` seconds. 0 if there is no memory for it. */

@@ -34,8 +34,8 @@ static void narrow(muonium_dtype dtype, size_t count, float *array)
     }
 }
 
-/* What is measured: first as a user gets it, then what conversion costs, then every form, and
- * the half mode as others compute: where the CPU multiplies bf16, at more than the peak of f32. */
+/* What is measured: first as a user gets it, then other precisions, what conversion costs, and
+ * every form, and the half mode as others compute. */
 static const struct variant {
     const char *name;
     muonium_dtype dtype;
@@ -44,6 +44,9 @@ static const struct variant {
     muonium_dtype precision;
 } variants[] = {
     {"orthogonalize", MUONIUM_F32, MUONIUM_FORM_AUTO, NULL, MUONIUM_F32},
+    {"  fixed23", MUONIUM_F32, MUONIUM_FORM_AUTO, NULL, MUONIUM_FIXED23},
+    {"  fixed15", MUONIUM_F32, MUONIUM_FORM_AUTO, NULL, MUONIUM_FIXED15},
+    {"  bf16", MUONIUM_F32, MUONIUM_FORM_AUTO, NULL, MUONIUM_BF16},
     {"  stored in bf16", MUONIUM_BF16, MUONIUM_FORM_AUTO, NULL, MUONIUM_F32},
     {"  stored in f16", MUONIUM_F16, MUONIUM_FORM_AUTO, NULL, MUONIUM_F32},
     {"  standard", MUONIUM_F32, MUONIUM_FORM_STANDARD, NULL, MUONIUM_F32},
@@ -55,7 +58,13 @@ static const struct variant {
     {"  rounded to bf16", MUONIUM_F32, MUONIUM_FORM_STANDARD, NULL, MUONIUM_BF16},
 };
 
-enum { VARIANTS = sizeof variants / sizeof variants[0], DTYPES = 4 };
+enum { VARIANTS = sizeof variants / sizeof variants[0], PRECISIONS = 4, DTYPES = 4 };
+
+/* All of them, or the precisions, or only what a user gets. */
+static size_t variants_of(const bench *b, bool forms)
+{
+    return forms ? VARIANTS : b->matrix_unit ? PRECISIONS : 1;
+}
 
 /* The variants of one shape. All use one workspace, and those of a type the same matrices. */
 typedef struct contest {
@@ -232,16 +241,13 @@ static double plain_flops(muonium_shape shape)
 double bench_orthogonalize_seconds(const bench *b, muonium_shape shape, bool forms)
 {
     double flops = plain_flops(shape), theirs = flops / b->peer_rate; /* ours are half of that */
-    return (forms ? VARIANTS : 1) * bench_figure_seconds(b, flops / 2 / b->peak) +
+    return (double)variants_of(b, forms) * bench_figure_seconds(b, flops / 2 / b->peak) +
            (b->peer_rate > 0 ? bench_figure_seconds(b, theirs < 2 ? theirs : 0) : 0);
 }
 
 bool bench_orthogonalize(bench *b, muonium_shape shape, bool forms)
 {
-    contest c = {.count = forms ? VARIANTS : 1};
-    if (forms) {
-        b->bf16_peak = fmax(b->bf16_peak, measure_peak(MUONIUM_BF16, 0.03));
-    }
+    contest c = {.count = variants_of(b, forms)};
     double flops = plain_flops(shape), seconds = 0;
     bool done = run_contest(b, shape, &c, &seconds);
     end_contest(&c);

@@ -29,7 +29,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 SIZES = (32, 64, 128, 256, 512, 1024, 2048)
-FORMS = ("stored in bf16", "stored in f16", "standard", "gram", "direct P11", "direct P12",
+FORMS = ("fixed23", "fixed15", "bf16", "stored in bf16", "stored in f16", "standard", "gram", "direct P11", "direct P12",
          "rounded to bf16")
 PRODUCTS = ("gram", "symmul", "apply", "cblas_ssyrk", "cblas_sgemm")
 COLOURS = dict(zip(PRODUCTS, ("#0072b2", "#d55e00", "#009e73", "#999999", "#555555")))
@@ -69,6 +69,9 @@ def best_of(runs):
     """One run with the best time of each row, shares taken of the best peak and bandwidth."""
     best = {**runs[0], "peak_gflops": max(run["peak_gflops"] for run in runs),
             "copy_gbps": max(run["copy_gbps"] for run in runs)}
+    for peak in ("bf16_peak_gflops", "int8_peak_gops"):
+        if all(peak in run for run in runs):
+            best[peak] = max(run[peak] for run in runs)
     def key_of(row):
         return row["name"], row["batch"], row["m"], row["n"]
     rows = {}  # a slow peer may be measured in some of the runs only
@@ -314,8 +317,11 @@ def page(found, command_line, quick=False):
         *(["A quick run (--quick): few sizes, rough figures.", ""] if quick else []),
         f"`{command_line}`, rounds: {found['rounds']}, the best counts. Muonium {run['version']}, kernel "
         f"{run['kernel']}, {found['system']}.", "",
-        f"- Peak: {run['peak_gflops']:.0f} GF/s (multiply-adds in registers, all threads), measured "
-        "in this run.",
+        f"- Peak: {run['peak_gflops']:.0f} GF/s in f32"
+        + (f", {run['bf16_peak_gflops']:.0f} GF/s in bf16" if "bf16_peak_gflops" in run else "")
+        + (f", {run['int8_peak_gops']:.0f} Gop/s in int8" if "int8_peak_gops" in run else "")
+        + ": multiply-adds on changing operands, all threads, at the highest clock seen in this run. "
+        "Shares are of f32.",
         f"- Copy: {run['copy_gbps']:.1f} GB/s (read plus written), measured in this run.",
         *([f"- Round trip: a word takes {run['nearest_round_trip_ns']:.0f} to "
            f"{run['farthest_round_trip_ns']:.0f} ns from one thread to another and back."]

@@ -40,6 +40,18 @@ def test_shapes():
     assert shapes == {(1, 16, 32), (2, 8, 8)}
 
 
+def test_every_precision_where_there_is_a_matrix_unit():
+    info = json.loads(run("info", "--json")[0])["cpu"]
+    found = json.loads(run("bench", "--shapes", "40x48", "--seconds", 0, "--json")[0])
+    assert found["peak_gflops"] > 0 and found["int8_peak_gops"] > 0
+    names = {row["name"].strip() for row in found["results"]}
+    precisions = {"bf16", "fixed23", "fixed15"}
+    expected = precisions | {f"{product} {precision}" for precision in precisions
+                             for product in ("gram", "symmul", "apply")}
+    assert names & expected == (expected if info["isa"] == "amx" else set())
+    assert ("bf16_peak_gflops" in found) == (info["bf16_kernel"] != info["kernel"])
+
+
 def test_tiles():
     out, _ = run("bench", "--tiles", "--seconds", 0, "--threads", 1, "--json")
     rows = json.loads(out)["results"]
@@ -148,4 +160,4 @@ def test_products_alone():
 
 def test_quick():
     out, _ = run("bench", "--quick", "--seconds", 0)
-    assert out.startswith("quick") and "512 x 512" in out and "2048" not in out
+    assert out.startswith("quick") and "512 x 512" in out and "2048 x" not in out
