@@ -18,13 +18,14 @@ Triple = Tuple[float, float, float]
 Coefficients = Union[None, str, Triple, Sequence[Triple]]
 
 ConvMode = Literal["flatten", "batched"]
-AdjustLr = Literal["original", "match_rms_adamw", "rms_to_rms", "none", "spectral_unclamped"]
+AdjustLr = Literal["original", "match_rms_adamw", "rms_to_rms", "none", "rsqrt_in",
+                   "spectral_unclamped"]
 Axes = Union[int, Sequence[int]]
 
 # ---- made by tools/make-option-lists ----
 
 AdamKind = Literal["adamw", "nadamw", "by_nesterov"]
-Decay = Literal["decoupled", "cautious", "independent"]
+Decay = Literal["decoupled", "cautious", "independent", "cautious_scaled"]
 Dtype = Literal["f32", "f64", "bf16", "f16", "fixed23", "fixed15"]
 EpsMode = Literal["none", "clamp", "add", "optax"]
 Form = Literal["auto", "standard", "gram", "direct", "quintic"]

@@ -428,7 +428,7 @@ def test_state_that_does_not_fit_changes_nothing():
             (lambda s: s["param_groups"][0]["params"].pop(), "size of optimizer's group"),
             (lambda s: s["param_groups"].append({}), "number"),
             (lambda s: s["param_groups"][0].update(lr=-1.0), "lr"),
-            (lambda s: s["param_groups"][0].update(algo="adamuon"), "adamuon")]:
+            (lambda s: s["param_groups"][0].update(algo="lion"), "algo is .lion.")]:
         bad = copy.deepcopy(good)
         spoil(bad)
         with pytest.raises((ValueError, muonium.NonFiniteError), match=part):
