@@ -140,16 +140,17 @@ static void case_split(void)
         const char *label;
         model_kind kind;
     } kinds[] = {{"wide", MODEL_WIDE}, {"tall", MODEL_TALL}};
-    for (size_t i = 0; i < 2; i++) {
+    for (size_t i = 0; i < 6; i++) {
+        model_precision = i < 2 ? MUONIUM_F32 : i < 4 ? MUONIUM_FIXED23 : MUONIUM_FIXED15;
         muonium_mpi_options o;
         muonium_mpi_options_init(&o);
-        check_equal(kinds[i].label, kinds[i].kind, &o, false);
+        check_equal(kinds[i % 2].label, kinds[i % 2].kind, &o, false);
         o.max_norm = 0.25;
-        check_equal(kinds[i].label, kinds[i].kind, &o, true);
+        check_equal(kinds[i % 2].label, kinds[i % 2].kind, &o, true);
         if (ranks > 1) {
             model m;
             muonium_mpi_plan_info info = {0};
-            model_make(&m, kinds[i].kind, true);
+            model_make(&m, kinds[i % 2].kind, true);
             muonium_mpi *dist = create_on(MPI_COMM_WORLD, &m, &o);
             CHECK_OK(muonium_mpi_plan_describe(muonium_mpi_plan_of(dist), &info));
             CHECK(info.split == 1, "%zu", info.split);
@@ -158,6 +159,7 @@ static void case_split(void)
             model_free(&m);
         }
     }
+    model_precision = MUONIUM_F32;
 }
 
 /* Matrices that memory holds transposed are not cut, however large. */

@@ -122,6 +122,8 @@ static void add_mixed(model *m, muonium_group *half)
     add(m, (muonium_tensor){.name = "empty", .ndim = 2, .shape = {0, 16}}, half);
 }
 
+muonium_dtype model_precision = MUONIUM_F32;
+
 void model_make(model *m, model_kind kind, bool description)
 {
     muonium_options options;
@@ -136,6 +138,7 @@ void model_make(model *m, model_kind kind, bool description)
     options.lr = 0.02;
     options.weight_decay = kind == MODEL_MUONH ? 0 : 0.1;
     options.normuon = options.normuon || kind == MODEL_NORMUON;
+    options.plan.precision = model_precision;
     options.kernels_in_out = kind == MODEL_IN_OUT;
     if (kind == MODEL_WIDE) { /* two Gram matrices a step, one of them for the norm */
         options.plan.form = MUONIUM_FORM_GRAM;

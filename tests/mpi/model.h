@@ -32,6 +32,9 @@ typedef enum model_kind {
     MODEL_MUONH
 } model_kind;
 
+/* Of all matrices of the models made from now on; MUONIUM_F32 at first. */
+extern muonium_dtype model_precision;
+
 /* The same parameters on every rank and in every process. */
 void model_make(model *m, model_kind kind, bool description);
 void model_free(model *m);
