@@ -162,9 +162,10 @@ typedef struct muonium_cpu_info {
 
 /* Describe the kernels that the library chose, and the reasons. The environment variable
  * MUONIUM_CPU selects an instruction set that the CPU has: portable, avx2, avx_vnni, avx512,
- * avx512_vnni, avx512_bf16, amx, or blas in builds that have it. An unknown value, or a value that
- * the CPU lacks, is an error here and in every call that computes. The vnni sets and amx have
- * integer products for MUONIUM_FIXED23 and MUONIUM_FIXED15. avx512_bf16 and amx have bf16 products
+ * avx512_vnni, avx512_bf16, amx; on 64-bit Arm portable, neon, neon_dotprod, neon_i8mm, neon_bf16;
+ * or blas in builds that have it. An unknown value, or a value that the CPU lacks, is an error here
+ * and in every call that computes. The vnni sets, amx, neon_dotprod and neon_i8mm have integer
+ * products for MUONIUM_FIXED23 and MUONIUM_FIXED15. avx512_bf16 and amx have bf16 products
  * for precision MUONIUM_BF16. With the Frobenius norm, the results of that precision are the same
  * on all sets but amx, which rounds its sums in an order of its own (docs/numerics.md) and is used
  * wherever the CPU has it. Without amx, and if MUONIUM_CPU does not decide, the library measures

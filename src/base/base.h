@@ -307,8 +307,25 @@ void mu_fenv_leave(mu_fenv environment);
 #define MU_HAVE_AMX
 #endif
 
+/* Whether the compiler knows the dot products of Armv8.2, and i8mm and BF16 of Armv8.6. */
+#if defined(__aarch64__) && (defined(__clang__) ? __clang_major__ >= 8 : __GNUC__ >= 8)
+#define MU_HAVE_NEON_DOTPROD
+#endif
+#if defined(__aarch64__) && (defined(__clang__) ? __clang_major__ >= 12 : __GNUC__ >= 10)
+#define MU_HAVE_NEON_I8MM
+#endif
+
 /* A set of CPU features. Every architecture has bits of its own. */
 typedef unsigned mu_features;
+#if defined(__aarch64__)
+enum {
+    MU_CPU_NEON = 1 << 0,
+    MU_CPU_CRC32 = 1 << 1,
+    MU_CPU_DOTPROD = 1 << 2,
+    MU_CPU_I8MM = 1 << 3,
+    MU_CPU_BF16 = 1 << 4
+};
+#else
 enum {
     MU_CPU_SSE42 = 1 << 0,
     MU_CPU_AVX = 1 << 1,
@@ -327,6 +344,7 @@ enum {
     MU_CPU_AMX_INT8 = 1 << 14,
     MU_CPU_AMX_BF16 = 1 << 15
 };
+#endif
 
 /* MU_NEEDS_name: the features of an instruction set. */
 #define INSTRUCTION_SET(name, features) enum { MU_NEEDS_##name = features };

@@ -1,12 +1,14 @@
 /*
  * cpu.c: what the processor and the operating system offer.
  *
- * An instruction set counts only if CPUID has its bits *and* XCR0 shows that the
+ * On x86 an instruction set counts only if CPUID has its bits *and* XCR0 shows that the
  * operating system saves its registers: CPUID alone is true in virtual machines
- * and old kernels where the first such instruction kills the process. Nothing
- * here looks at vendors or models, so a processor made tomorrow is served too.
+ * and old kernels where the first such instruction kills the process. On Arm the operating
+ * system names the features itself. Nothing here looks at vendors or models, so a processor made
+ * tomorrow is served too.
  */
 #include "base/base.h"
+#include "base/platform.h"
 
 #include <pthread.h>
 #include <stdint.h>
@@ -14,9 +16,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#if defined(__linux__)
-#include <sys/syscall.h>
-#endif
 
 enum { USUAL_L1_BYTES = 32 * 1024, USUAL_L2_BYTES = 512 * 1024 };
 
@@ -80,23 +79,11 @@ static const struct feature {
 };
 enum { FEATURES = sizeof features / sizeof features[0] };
 
-/* Linux lends a process the tile registers when it asks, because they make every signal frame
- * 8 KB larger. Threads and children inherit them. */
-static bool may_use_tiles(void)
-{
-#if defined(__linux__) && defined(__x86_64__)
-    enum { ARCH_REQ_XCOMP_PERM = 0x1023, XTILEDATA = 18 };
-    return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XTILEDATA) == 0;
-#else
-    return false;
-#endif
-}
-
 static void detect_features(mu_cpu *cpu)
 {
     static char names[FEATURES * 16 + 64];
     unsigned saved = saved_registers();
-    bool refused = mu_includes(saved, TILES) && !may_use_tiles();
+    bool refused = mu_includes(saved, TILES) && !mu_platform_lends_tiles();
     saved = refused ? saved & ~(unsigned)TILES : saved;
     size_t length = 0;
     for (size_t i = 0; i < FEATURES; i++) {
@@ -141,16 +128,46 @@ static void detect_caches(unsigned leaf, mu_cpu *cpu)
     }
 }
 
-static void detect_by_cpuid(mu_cpu *cpu)
+static void detect_by_architecture(mu_cpu *cpu)
 {
     detect_features(cpu);
     detect_caches(4, cpu);
     detect_caches(0x8000001du, cpu);
 }
 
+#elif defined(__aarch64__)
+
+static const struct feature {
+    const char *name;
+    mu_platform_feature told; /* where the system tells of it */
+    mu_features feature;
+} features[] = {
+    {"neon", {1, 1, "hw.optional.AdvSIMD"}, MU_CPU_NEON},
+    {"crc32", {1, 7, "hw.optional.armv8_crc32"}, MU_CPU_CRC32},
+    {"dotprod", {1, 20, "hw.optional.arm.FEAT_DotProd"}, MU_CPU_DOTPROD},
+    {"i8mm", {2, 13, "hw.optional.arm.FEAT_I8MM"}, MU_CPU_I8MM},
+    {"bf16", {2, 14, "hw.optional.arm.FEAT_BF16"}, MU_CPU_BF16},
+};
+enum { FEATURES = sizeof features / sizeof features[0] };
+
+static void detect_by_architecture(mu_cpu *cpu)
+{
+    static char names[FEATURES * 16];
+    size_t length = 0;
+    for (size_t i = 0; i < FEATURES; i++) {
+        if (mu_platform_has(&features[i].told)) {
+            cpu->has |= features[i].feature;
+            length += (size_t)snprintf(names + length, sizeof names - length, "%s%s",
+                                       length > 0 ? " " : "", features[i].name);
+        }
+    }
+    cpu->features = names;
+    mu_platform_caches(&cpu->l1_bytes, &cpu->l2_bytes);
+}
+
 #else
 
-static void detect_by_cpuid(mu_cpu *cpu)
+static void detect_by_architecture(mu_cpu *cpu)
 {
     (void)cpu;
 }
@@ -169,7 +186,7 @@ static size_t cache_size(size_t bytes, int sysconf_name, size_t usual)
 
 static void detect(void)
 {
-    detect_by_cpuid(&detected);
+    detect_by_architecture(&detected);
 #if defined(_SC_LEVEL1_DCACHE_SIZE)
     const int l1_name = _SC_LEVEL1_DCACHE_SIZE, l2_name = _SC_LEVEL2_CACHE_SIZE;
 #else

@@ -5,6 +5,8 @@
  */
 #include "checkpoint/file.h"
 
+#include "base/platform.h"
+
 #include "checkpoint/text.h"
 
 #include <errno.h>
@@ -36,7 +38,7 @@ struct mu_file_system mu_file_system = {
     .pread = pread,
     .write = write,
     .fchmod = fchmod,
-    .fsync = fsync,
+    .fsync = mu_platform_sync,
     .close = close,
     .renameat = renameat,
     .unlinkat = unlinkat,

@@ -291,7 +291,7 @@ static void allocator_is_replaced_and_restored(void **state)
 static bool computes_by_default(void)
 {
     volatile float one = 1.0f, tiny = 0x1p-30f, smallest = 0x1p-126f;
-    volatile long double one_l = 1.0L, tiny_l = 0x1p-70L;
+    volatile long double one_l = 1.0L, tiny_l = 0x1p-120L; /* of up to 113 bits */
     return one + tiny == one && -one - tiny == -one && smallest * 0.5f > 0.0f &&
            one_l + tiny_l == one_l && fegetround() == FE_TONEAREST;
 }
@@ -376,9 +376,21 @@ static void processor_is_described(void **state)
     assert_int_equal(has_feature(cpu->features, "fma"), __builtin_cpu_supports("fma") != 0);
     assert_int_equal(has_feature(cpu->features, "sse4.2"), __builtin_cpu_supports("sse4.2") != 0);
     assert_int_equal(has_feature(cpu->features, "avx512f"), __builtin_cpu_supports("avx512f") != 0);
+#elif defined(__aarch64__) && defined(__linux__)
+    /* The identification registers, which the system lets programs read, are the referee. */
+    uint64_t isar0, isar1;
+    __asm__("mrs %0, S3_0_C0_C6_0" : "=r"(isar0));
+    __asm__("mrs %0, S3_0_C0_C6_1" : "=r"(isar1));
+    assert_true(mu_includes(cpu->has, MU_CPU_NEON));
+    assert_int_equal(has_feature(cpu->features, "crc32"), (isar0 >> 16 & 15) != 0);
+    assert_int_equal(has_feature(cpu->features, "dotprod"), (isar0 >> 44 & 15) != 0);
+    assert_int_equal(has_feature(cpu->features, "i8mm"), (isar1 >> 52 & 15) != 0);
+    assert_int_equal(has_feature(cpu->features, "bf16"), (isar1 >> 44 & 15) != 0);
+    assert_int_equal(mu_includes(cpu->has, MU_CPU_I8MM), has_feature(cpu->features, "i8mm"));
 #else
     assert_int_equal(cpu->has, 0);
     assert_string_equal(cpu->features, "");
+    assert_false(has_feature(cpu->features, "avx"));
 #endif
 }
 

@@ -403,8 +403,10 @@ double amplification(const double (*table)[3], int steps)
         double steepest = 0, highest = 0;
         for (int i = 0; i <= POINTS; i++) {
             double x = top * i / POINTS, y = x * x;
-            steepest = fmax(steepest, fabs(abc[0] + y * (3 * abc[1] + y * 5 * abc[2])));
-            highest = fmax(highest, fabs(x * (abc[0] + y * (abc[1] + y * abc[2]))));
+            double slope = fabs(abc[0] + y * (3 * abc[1] + y * 5 * abc[2]));
+            double value = fabs(x * (abc[0] + y * (abc[1] + y * abc[2])));
+            steepest = slope > steepest ? slope : steepest; /* by fmax, gcc 12 for aarch64 fails */
+            highest = value > highest ? value : highest;
         }
         sum = sum * steepest + fabs(abc[0]) + fabs(abc[1]) + fabs(abc[2]);
         top = highest;

@@ -4,9 +4,13 @@
  * products can have. Its parameters are those of kernel_template.h. No include guard, on purpose.
  */
 /* Enough independent sums to hide the latency of a multiply-add, few enough for the registers. */
+#if !defined(CHAINS)
+#define CHAINS 12
+#endif
+
 static double NAME(burst)(size_t rounds)
 {
-    enum { CHAINS = 12, NUMBERS = 64 };
+    enum { NUMBERS = 64 };
     T numbers[NUMBERS + 4 * VL];
     uint32_t state = 1;
     for (size_t i = 0; i < NUMBERS + 4 * VL; i++) {

@@ -14,7 +14,8 @@
  *   PAIRS         1 if tiles multiply pairs of bf16, which take the place of elements of T, f32, in
  *                 micropanels; there are then fma_pairs and the operations of pack_pairs.h
  *   BY_HAND       1 if VEC(eights) is the loop of the tile (see tile_avx2.h); UNROLL is then 8
- *   MR, NV        rows of a tile, and vectors in each, 2: NR = NV*VL columns
+ *   MR, NV        rows of a tile, and vectors in each, 2 to 4: NR = NV*VL columns
+ *   CHAINS        independent sums of the burst that measures the peak; 12 if not defined
  *   UNROLL        the loop over k is unrolled so often; 1: not
  *   HALF_TILE     if defined, a tile of MR rows by up to VL/2 columns, from tile_template.h with
  *                 vectors half as long

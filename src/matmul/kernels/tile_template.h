@@ -139,6 +139,10 @@ static inline __attribute__((always_inline)) void NAME(tile_at)(
 {
     if (NV == 1 || cols <= VL) {
         NAME(tile_of)(1, two, k, kc, a, a_row, a_k, b, b_k, c, ldc, rows, cols, accumulate);
+    } else if (NV > 2 && cols <= 2 * VL) {
+        NAME(tile_of)(2, two, k, kc, a, a_row, a_k, b, b_k, c, ldc, rows, cols, accumulate);
+    } else if (NV > 3 && cols <= 3 * VL) {
+        NAME(tile_of)(3, two, k, kc, a, a_row, a_k, b, b_k, c, ldc, rows, cols, accumulate);
     } else if (b_k == NR && a_k == MR && a_row == 1) {
         NAME(tile_of)(NV, two, k, kc, a, 1, MR, b, NR, c, ldc, rows, cols, accumulate);
     } else if (b_k == NR && a_k == 1) {

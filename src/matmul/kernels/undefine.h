@@ -12,4 +12,5 @@
 #undef UNROLL
 #undef HALF_TILE
 #undef KC
+#undef CHAINS
 #undef NAME

@@ -13,7 +13,11 @@
 #include <string.h>
 
 #if !defined(MU_EMULATE) /* tests compile kernels for instructions that are emulated */
+#if defined(__aarch64__)
+#include <arm_neon.h>
+#else
 #include <immintrin.h>
+#endif
 
 /* clang-format off */
 #if defined(__clang__)
@@ -40,6 +44,12 @@
     __attribute__((target("avx2,fma,f16c,avx512f,avx512dq,avx512bw,avx512vl,avx512bf16," \
                           "amx-tile,amx-int8,amx-bf16"))), \
     apply_to = function)
+#elif defined(TARGET_NEON_DOTPROD)
+#pragma clang attribute push(__attribute__((target("dotprod"))), apply_to = function)
+#elif defined(TARGET_NEON_I8MM)
+#pragma clang attribute push(__attribute__((target("dotprod,i8mm"))), apply_to = function)
+#elif defined(TARGET_NEON_BF16)
+#pragma clang attribute push(__attribute__((target("bf16"))), apply_to = function)
 #endif
 #else
 #pragma GCC push_options
@@ -59,6 +69,12 @@
 #pragma GCC target( \
     "avx2,fma,f16c,avx512f,avx512dq,avx512bw,avx512vl,avx512bf16,amx-tile,amx-int8,amx-bf16," \
     "prefer-vector-width=512")
+#elif defined(TARGET_NEON_DOTPROD)
+#pragma GCC target("arch=armv8.2-a+dotprod")
+#elif defined(TARGET_NEON_I8MM)
+#pragma GCC target("arch=armv8.2-a+dotprod+i8mm")
+#elif defined(TARGET_NEON_BF16)
+#pragma GCC target("arch=armv8.2-a+bf16")
 #endif
 #endif
 /* clang-format on */
