@@ -13,18 +13,13 @@
 
 #define VL 4
 #include "vector/kernels/simd_neon.h"
-#include "matmul/int8.h"
 
 #define MR 4
 #define NR 8
 #define A_LINES MR
 #define B_LINES NR
 #define GROUPS 2
-#define pack_a pack_a_in_groups
-#define pack_b pack_b_in_groups
 #include "matmul/kernels/int8_template.h"
-#undef pack_a
-#undef pack_b
 
 #include "matmul/kernels/tile_neon_int8.h"
 
@@ -48,19 +43,24 @@ static void interleave(size_t width, size_t digits, size_t groups, void *packed)
     }
 }
 
-static void pack_a(int digits, const mu_digit_source *s, size_t lines, size_t k, size_t groups,
-                   const float *unit, void *packed)
+static void pack_a_pairs(int digits, const mu_digit_source *s, size_t lines, size_t k,
+                         size_t groups, const float *unit, void *packed)
 {
-    pack_a_in_groups(digits, s, lines, k, groups, unit, packed);
+    pack_a(digits, s, lines, k, groups, unit, packed);
     interleave(MR, (size_t)digits, groups, packed);
 }
 
-static void pack_b(int digits, const mu_digit_source *s, size_t lines, size_t k, size_t groups,
-                   const float *unit, void *packed)
+static void pack_b_pairs(int digits, const mu_digit_source *s, size_t lines, size_t k,
+                         size_t groups, const float *unit, void *packed)
 {
-    pack_b_in_groups(digits, s, lines, k, groups, unit, packed);
+    pack_columns(digits, s, lines, k, groups, unit, packed);
     interleave(NR, (size_t)digits, groups, packed);
 }
+
+#undef PACK_A
+#undef PACK_B
+#define PACK_A pack_a_pairs
+#define PACK_B pack_b_pairs
 
 /* ---- the tile ---- */
 
