@@ -17,7 +17,7 @@
 #define MR 8
 #define NV 3
 #define UNROLL MU_K_UNROLL
-#define CHAINS 24
+#define CHAINS 16
 #define NAME(f) f##_f32
 #include "matmul/kernels/kernel_template.h"
 MU_KERNEL(neon_f32_8x12, neon_f32)
@@ -32,7 +32,7 @@ MU_KERNEL(neon_f32_8x12, neon_f32)
 #define MR 6
 #define NV 4
 #define UNROLL MU_K_UNROLL
-#define CHAINS 24
+#define CHAINS 16
 #define NAME(f) f##_f64
 #include "matmul/kernels/kernel_template.h"
 MU_KERNEL(neon_f64_6x8, neon_f64)
