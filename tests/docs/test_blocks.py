@@ -28,6 +28,7 @@ OUTPUT = {"docs/reliability.md": "what runs of minutes printed; the tests that r
 PARSED = {"docs/jax.md": "JAX", "docs/pytorch.md": "PyTorch 2 and its frameworks"}
 # Blocks by their first line.
 NOT_RUN = {
+    "import muonium.optax": "JAX",
     'host = [torch.nn.Parameter(p.detach().to("cpu").pin_memory()) for p in model.parameters()]': "a GPU",
 }
 
