@@ -102,8 +102,8 @@ static void test_enums(void **state)
     } fields[] = {
         {FIELD(momentum_form), 2},
         {FIELD(nesterov_form), 2},
-        {FIELD(scale), 3},
-        {FIELD(decay), 2},
+        {FIELD(scale), MUONIUM_SCALE_RSQRT_IN},
+        {FIELD(decay), MUONIUM_DECAY_CAUTIOUS_SCALED},
         {PLAN_FIELD(normalization), 4},
         {PLAN_FIELD(eps_mode), 3},
         {PLAN_FIELD(precision), 5},

@@ -506,7 +506,9 @@ static void recipes_of_others_never_take_direct(void **state)
         assert_ok(muonium_create(&options, &optimizer));
         assert_ok(muonium_add(optimizer, &tensor, NULL));
         assert_ok(muonium_report(optimizer, 0, &report));
-        bool ours = strcmp(muonium_recipe_name(i), "muonium") == 0;
+        const char *name = muonium_recipe_name(i);
+        /* The original of muonh leaves the polynomials open. */
+        bool ours = strcmp(name, "muonium") == 0 || strcmp(name, "muonh") == 0;
         assert_int_equal(report.form == MUONIUM_FORM_DIRECT, ours);
         assert_int_equal(report.direct_set != NULL, ours);
         muonium_destroy(optimizer);
