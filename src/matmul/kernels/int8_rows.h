@@ -8,7 +8,8 @@ enum { LANES = 16, BLOCK_K = 4 * GROUPS, BLOCK_BYTES = LANES * BLOCK_K };
 
 INLINE __mmask16 first_lanes(size_t n)
 {
-    return n >= LANES ? (__mmask16)0xffff : (__mmask16)((1u << n) - 1);
+    unsigned mask = n >= LANES ? 0xffff : (1u << n) - 1;
+    return (__mmask16)mask;
 }
 
 /* BLOCK_K elements of a line; those beyond k are 0. */
