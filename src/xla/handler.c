@@ -2,7 +2,7 @@
  * handler.c: a call from XLA: check what it passes, and orthogonalise all matrices of equal shape
  * together.
  *
- * Large matrices are divided among the threads one after the other, where they lie. Small ones of
+ * Large matrices are divided among the threads one after the other, without a copy. Small ones of
  * several arrays are copied together, so that each thread has matrices of its own.
  */
 #include "xla/xla.h"
