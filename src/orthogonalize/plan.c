@@ -61,9 +61,8 @@ static bool bytes_for(const muonium_plan *plan, unsigned workers, size_t *bytes)
     }
     scratch = rounded > scratch ? rounded : scratch;
     if (plan->int8) {
-        size_t fixed;
-        if (!mu_fixed_scratch(plan->int8, plan->precision->digits, plan->m, plan->n, workers,
-                              &fixed)) {
+        size_t fixed; /* for the digits of the careful plan, which are the most */
+        if (!mu_fixed_scratch(plan->int8, MU_MAX_DIGITS, plan->m, plan->n, workers, &fixed)) {
             return false;
         }
         scratch = fixed > scratch ? fixed : scratch;

@@ -156,7 +156,7 @@ static void presets_give_finite_results(void **state)
     size_t turn = 0;
     (void)state;
     for (int preset = -1; preset < 0 || muonium_preset_name(preset); preset++) {
-        for (int precision = MUONIUM_F32; precision <= MUONIUM_F16; precision++) {
+        for (int precision = MUONIUM_F32; precision <= MUONIUM_FIXED15; precision++) {
             for (int form = MUONIUM_FORM_AUTO; form <= MUONIUM_FORM_GRAM; form++) {
                 for (int steps = 1; steps <= MUONIUM_MAX_STEPS; steps += stride, turn++) {
                     muonium_plan_options options =
@@ -177,7 +177,10 @@ static void direct_sets_give_finite_results(void **state)
     tally all = {0};
     (void)state;
     for (int set = 0; muonium_direct_set_name(set); set++) {
-        for (int precision = MUONIUM_F32; precision <= MUONIUM_F64; precision++) {
+        for (int precision = MUONIUM_F32; precision <= MUONIUM_FIXED15; precision++) {
+            if (precision == MUONIUM_BF16 || precision == MUONIUM_F16) {
+                continue;
+            }
             muonium_plan_options options =
                 options_for(-1, 5, (muonium_dtype)precision, MUONIUM_FORM_DIRECT);
             options.direct_set = muonium_direct_set_name(set);
@@ -194,7 +197,7 @@ static void small_safety_factors_give_finite_results(void **state)
     test_rng rng = test_rng_start("finite factors");
     tally all = {0};
     (void)state;
-    for (int precision = MUONIUM_F32; precision <= MUONIUM_F16; precision++) {
+    for (int precision = MUONIUM_F32; precision <= MUONIUM_FIXED15; precision++) {
         for (int form = MUONIUM_FORM_STANDARD; form <= MUONIUM_FORM_GRAM; form++) {
             for (size_t f = 0; f < sizeof factors / sizeof factors[0]; f++) {
                 for (int norm = MUONIUM_NORM_FROBENIUS; norm <= MUONIUM_NORM_SPECTRAL; norm++) {
