@@ -39,6 +39,8 @@ def relinked(text, name, page, pages, assets):
         if not target or ":" in target:
             return found[0]
         wanted = os.path.normpath(os.path.join(os.path.dirname(name), target))
+        if wanted not in MOVED and not (ROOT / wanted).exists():
+            sys.exit(f"{name}: {target} does not exist")
         wanted = MOVED.get(wanted, wanted)
         if wanted.endswith((".svg", ".png")):
             assets.add(wanted)
@@ -135,6 +137,10 @@ PYTHON_PAGE = """# Python
       show_root_toc_entry: false
 
 ::: muonium.torch
+
+::: muonium.optax
+
+::: muonium.jax
 """
 
 
