@@ -285,6 +285,6 @@ def test_every_version_is_that_of_the_header():
     version = re.search(r'MUONIUM_VERSION_STRING "([\d.]+)"', (SOURCE / "include/muonium.h").read_text())[1]
     interface = version.rpartition(".")[0]
     for path, pattern in (("CITATION.cff", f"^version: {version}$"),
-                          ("debian/changelog", rf"\Amuonium \({version}-"),
+                          ("debian/changelog", rf"\Amuonium \({version}\)"),
                           ("debian/control", f"^Package: libmuonium{interface}$")):
         assert re.search(pattern, (SOURCE / path).read_text(), re.M), f"{path} is not of {version}"
