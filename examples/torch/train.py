@@ -81,7 +81,13 @@ def evaluate(model, text):
         return sum(loss_of(model, *batch).item() for batch in batches(text, 8, 64, 64, seed=2)) / 8
 
 
-def train(name, lr, steps, training, validation, characters):
+def warm_up_momentum(optimizer, step, steps, first=0.85, last=0.95):
+    """Before a step, from 0: raise the momentum of Muon on a straight line, as nanochat does over 300 steps."""
+    for group in optimizer.param_groups:
+        group["momentum"] = first + (last - first) * min(step / steps, 1)
+
+
+def train(name, lr, steps, training, validation, characters, momentum_steps=0):
     """The validation loss after every tenth step, and seconds of the whole and of the optimizer."""
     torch.manual_seed(1)
     model = GPT(characters)
@@ -91,6 +97,8 @@ def train(name, lr, steps, training, validation, characters):
         optimizer, lambda step: min((step + 1) / warmup, (steps - step) / (steps - warmup)))
     losses, begin, stepping = [], time.perf_counter(), 0.0
     for step, batch in enumerate(batches(training, steps, 32, 64, seed=1), 1):
+        if momentum_steps > 0 and name != "adamw":
+            warm_up_momentum(optimizer, step - 1, momentum_steps)
         optimizer.zero_grad()
         loss_of(model, *batch).backward()
         moment = time.perf_counter()
@@ -107,6 +115,8 @@ def main():
     parser.add_argument("--steps", type=int, default=150)
     parser.add_argument("--lr-adamw", type=float, default=0.003)
     parser.add_argument("--lr-muon", type=float, default=0.02)
+    parser.add_argument("--momentum-steps", type=int, default=0, metavar="N",
+                        help="raise Muon's momentum from 0.85 to 0.95 over N steps")
     arguments = parser.parse_args()
     if arguments.steps < 2:
         parser.error(f"--steps is {arguments.steps}: give at least 2")
@@ -117,7 +127,8 @@ def main():
     cut = len(tokens) * 9 // 10
     results = {}
     for name, lr in (("adamw", arguments.lr_adamw), ("muonium", arguments.lr_muon)):
-        losses, seconds, stepping = train(name, lr, arguments.steps, tokens[:cut], tokens[cut:], len(alphabet))
+        losses, seconds, stepping = train(name, lr, arguments.steps, tokens[:cut], tokens[cut:], len(alphabet),
+                                          arguments.momentum_steps)
         results[name] = losses
         print(f"{name:8} lr {lr:g}: loss {losses[-1][1]:.3f} after {arguments.steps} steps, "
               f"{seconds:.0f} s, {100 * stepping / seconds:.0f} % of it in the optimizer", flush=True)

@@ -182,7 +182,8 @@ mu_update_step mu_update_of(const mu_parameter *p, const mu_matrix_place *place,
     double lr = o->decay == MUONIUM_DECAY_INDEPENDENT ? 1 : scaled ? *rate : o->lr;
     return (mu_update_step){.decay = (float)(lr * o->weight_decay),
                             .limit = mu_weight_limit(p),
-                            .cautious = scaled || o->decay == MUONIUM_DECAY_CAUTIOUS};
+                            .cautious = scaled || o->decay == MUONIUM_DECAY_CAUTIOUS,
+                            .at_zero = scaled};
 }
 
 static void apply_rows(void *context, size_t index, unsigned worker)

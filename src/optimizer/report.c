@@ -53,19 +53,33 @@ static muonium_status describe_matrices(const mu_parameter *p, muonium_parameter
     return status;
 }
 
-/* An m x n matrix of orthonormal rows, m <= n, has a root mean square of n^-1/2. */
+/* An m x n matrix of orthonormal rows, m <= n, has a root mean square of n^-1/2. AdaMuon's
+ * elements are about 1 before their factor. */
 static double step_rms(const mu_parameter *p, const muonium_parameter_report *report)
 {
     const muonium_options *o = &p->group->options;
     if (!p->muon) {
         return mu_adam_lr(o);
     }
-    double longer = (double)(report->rows > report->cols ? report->rows : report->cols);
+    const mu_matrix_place place = mu_matrix_at(&p->matrices, 0);
+    const mu_matrix_place direction = mu_direction_place(p, place);
+    const double elements = (double)report->rows * (double)report->cols;
+    const double shorter =
+        (double)(direction.rows < direction.cols ? direction.rows : direction.cols);
     double rate = o->lr * mu_scale_of(o, report->rows, report->cols);
+    if (o->hyperball) {
+        const float *radius = p->state[MU_STATE_RADIUS];
+        return p->steps > 0 && radius ? rate * (double)radius[0] / sqrt(elements) : NAN;
+    }
     if (o->spatial_normalize) {
         rate /= sqrt((double)p->matrices.positions);
     }
-    return rate / sqrt(longer);
+    if (o->adamuon) {
+        const bool matched = o->scale == MUONIUM_SCALE_MATCH_RMS_ADAMW;
+        return matched ? rate * 0.2 * o->scale_factor / mu_scale_of(o, report->rows, report->cols)
+                       : rate;
+    }
+    return rate * sqrt(shorter / elements);
 }
 
 muonium_status muonium_report_sized(const muonium_optimizer *optimizer, size_t parameter,

@@ -1,7 +1,7 @@
 /*
  * routing_log.c: the log of all routes before the first step.
  */
-#include "optimizer/optimizer.h"
+#include "optimizer/schedule.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -75,6 +75,41 @@ static void log_reason(const muonium_optimizer *optimizer, const routed *same, s
     mu_log(optimizer, line.text);
 }
 
+/* Whether all weights are zero, in any type. */
+static bool is_zero(const mu_parameter *p)
+{
+    static const char zero[8] = {0};
+    const size_t width = muonium_dtype_size(p->tensor.dtype);
+    const mu_offset start = {0, 0, 0};
+    for (size_t done = 0; done < p->elements;) {
+        const mu_piece piece = mu_piece_at(p, start, &p->all, done, MU_PIECE);
+        for (size_t i = 0; i < piece.count; i++) {
+            if (memcmp(piece.data + (ptrdiff_t)i * piece.data_stride * (ptrdiff_t)width, zero,
+                       width) != 0) {
+                return false;
+            }
+        }
+        done += piece.count;
+    }
+    return true;
+}
+
+/* Hyperball keeps the norms that matrices start with. */
+static void warn_of_zeros(const muonium_optimizer *optimizer)
+{
+    for (size_t i = 0; i < optimizer->count; i++) {
+        const mu_parameter *p = optimizer->parameters[i];
+        if (p->muon && p->group->options.hyperball && p->steps == 0 && is_zero(p)) {
+            log_line line = {.used = 0};
+            append(&line,
+                   "warning: %.100s is zero and stays zero: hyperball keeps its norm; initialise "
+                   "it with other values, or put it into a group without hyperball",
+                   p->name);
+            mu_log(optimizer, line.text);
+        }
+    }
+}
+
 /* A line of mu_warn, marked for those who look for warnings in a log. */
 static void warn(void *context, const char *line)
 {
@@ -115,4 +150,5 @@ void mu_log_routes(const muonium_optimizer *optimizer)
     }
     mu_free(sorted);
     mu_warn(optimizer, warn, (void *)(uintptr_t)optimizer);
+    warn_of_zeros(optimizer);
 }

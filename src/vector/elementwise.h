@@ -19,14 +19,14 @@ typedef struct mu_momentum_step {
 } mu_momentum_step;
 
 /* w = w - (decay * w + rate * o), clamped to [-limit, limit]. `cautious`: decay only where o and w
- * have the same sign.
+ * have the same sign; with `at_zero` also where o is 0.
  *
  * The decay is part of the difference because 1 - decay would round to 1 for all decays below 3e-8.
  * The limit is the largest number of the parameter's type, so that no step makes a finite weight
  * infinite. It is infinite if NaN and infinities are allowed. */
 typedef struct mu_update_step {
     float decay, rate, limit;
-    bool cautious;
+    bool cautious, at_zero;
 } mu_update_step;
 
 /* g clamped to [-g_limit, g_limit]; m = beta1 m + (1 - beta1) g; v = beta2 v + ((1 - beta2) g) g;

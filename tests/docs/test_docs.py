@@ -153,7 +153,7 @@ def test_python_of_the_readme():
 
 @pytest.mark.skipif("LD_PRELOAD" in os.environ, reason="PyTorch is not instrumented")
 def test_the_torch_example_trains():
-    printed = run_torch(SOURCE / "examples/torch/train.py", "--steps", "4")
+    printed = run_torch(SOURCE / "examples/torch/train.py", "--steps", "4", "--momentum-steps", "3")
     found = re.fullmatch(r"adamw .*: loss (\S+) after 4 .*\nmuonium .*: loss (\S+) after 4 .*\n.*\n", printed)
     assert found, printed
     assert all(float(loss) < 3.5 for loss in found.groups())  # log(75) = 4.3 at the start

@@ -439,7 +439,10 @@ def test_log_tells_the_routing_before_the_first_step():
 
 
 @pytest.mark.parametrize("fields", [{}, dict(scale="original", lr=0.5, normuon=True),
-                                    dict(state_dtype="bf16", normalize_spatial=False)])
+                                    dict(state_dtype="bf16", normalize_spatial=False),
+                                    dict(fraction=0.25, momentum_form="sum", nesterov=False),
+                                    dict(adamuon=True),
+                                    dict(adamuon=True, scale="rms_to_rms")])
 def test_report_is_a_dry_run(fields):
     """What the report promises before any step is what a step then does."""
     pair = Pair(weight_decay=0.0, coefficients="polar_express", steps=8, **fields)
@@ -463,7 +466,7 @@ def test_report_is_a_dry_run(fields):
         assert (report.matrices, (report.rows, report.cols)) == (len(shapes), shapes[0])
         rows = sum(out for out, _ in shapes)
         assert report.state_bytes == size * (2 if "state_dtype" in fields else 4) + (
-            4 * rows if "normuon" in fields else 0)
+            4 * rows if "normuon" in fields else 4 * size if "adamuon" in fields else 0)
         assert report.flops > 0
         first = layouts.split(pair.weights()[i] - start[i], p.layout)[0]
         assert np.sqrt(np.mean(first**2)) == pytest.approx(report.step_rms, rel=0.03)

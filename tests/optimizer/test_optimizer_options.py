@@ -108,11 +108,24 @@ def test_scale_factor():
 
 @pytest.mark.parametrize("decay", ["decoupled", "cautious", "independent"])
 def test_decay(decay):
-    other = {"decoupled": "cautious", "cautious": "independent", "independent": "decoupled"}
+    other = {"decoupled": "cautious", "cautious": "independent", "independent": "decoupled",
+             "cautious_scaled": "cautious"}
     # AdamW decays alike in all; leave it out, so that the difference is Muon's.
     fields = dict(weight_decay=0.3, lr=0.1, specs=SPECS[:6])
     baseline = Pair(decay=other[decay], **fields).run(STEPS).exact()
     check(decay=decay, baseline=baseline, **fields)
+
+
+@pytest.mark.parametrize("decay", ["cautious", "cautious_scaled"])
+def test_cautious_decay_of_rows_that_get_nothing(decay):
+    """Where O is exactly 0, `cautious` leaves W alone and `cautious_scaled` shrinks it."""
+    w = store("f32", np.ones((8, 16)))
+    g = store("f32", unit(SEED, 1, 0, (8, 16)))
+    g[2] = 0
+    opt = Optimizer(make_options(decay=decay, weight_decay=0.5, scale="none", lr=0.1))
+    opt.add("w", w, grad=g)
+    opt.step()
+    np.testing.assert_allclose(w[2], 0.95 if decay == "cautious_scaled" else 1, rtol=1e-6)
 
 
 def test_spatial_normalization():
@@ -132,6 +145,23 @@ def test_adaptive(fields):
                                     dict(normuon_beta2=0.0, normuon_eps=0.0)])
 def test_normuon(fields):
     check(normuon=True, tolerance=2 * TOLERANCE, **fields)
+
+
+@pytest.mark.parametrize("fields", [
+    dict(normuon=True, normuon_axis="columns"), dict(normuon=True, normuon_axis="shape"),
+    dict(normuon=True, normuon_form="clamp", normuon_eps=1e-3),
+    dict(equilibrate=True), dict(equilibrate=True, equilibrate_eps=0.25),
+    dict(renormalize=True), dict(renormalize=True, renormalize_eps=3.0),
+    dict(fraction=0.5, momentum_form="sum", nesterov=False),
+    dict(fraction=1 / 3, selection="rows", ef_decay=0.5, momentum_form="sum", nesterov=False),
+    dict(adamuon=True), dict(adamuon=True, adamuon_beta2=0.5, adamuon_eps=0.1),
+    dict(adamuon=True, scale="rms_to_rms"), dict(adamuon=True, scale="rsqrt_in", lr=1.0),
+    dict(hyperball=True, weight_decay=0.0),
+    dict(hyperball=True, weight_decay=0.0, scale_factor=0.5, normalize_spatial=False),
+], ids=str)
+def test_newer_rules(fields):
+    """Each alone: recipes have them together. Sums of squares of whole rows are behind some."""
+    check(tolerance=4 * TOLERANCE, **fields)
 
 
 def test_normuon_of_zero_rows():

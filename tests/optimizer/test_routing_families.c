@@ -717,6 +717,37 @@ static void test_warnings_in_log(void **state)
     muonium_destroy(opt);
 }
 
+/* Under hyperball zeros never move: the log of the first step says so, of zeros alone. */
+static void test_zeros_under_hyperball(void **state)
+{
+    (void)state;
+    static float zeros[64], ones[64], grad[64];
+    for (size_t i = 0; i < COUNT(ones); i++) {
+        grad[i] = ones[i] = 1;
+    }
+    static heard h;
+    h.count = 0;
+    muonium_options o = recipe("muonh");
+    o.log = hear;
+    o.log_context = &h;
+    muonium_optimizer *opt;
+    assert_ok(muonium_create(&o, &opt));
+    muonium_tensor t = {.name = "silent", .ndim = 2, .shape = {8, 8}, .data = zeros, .grad = grad};
+    assert_ok(muonium_add(opt, &t, NULL));
+    t.name = "loud";
+    t.data = ones;
+    assert_ok(muonium_add(opt, &t, NULL));
+    assert_ok(muonium_step(opt));
+    assert_ok(muonium_step(opt));
+    size_t warnings = 0;
+    for (size_t i = 0; i < h.count; i++) {
+        warnings += strncmp(h.lines[i], "warning: silent is zero and stays zero", 38) == 0;
+        assert_null(strstr(h.lines[i], "warning: loud"));
+    }
+    assert_int_equal(warnings, 1);
+    muonium_destroy(opt);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -728,6 +759,7 @@ int main(void)
         cmocka_unit_test(test_warnings),
         cmocka_unit_test(test_warnings_of_families),
         cmocka_unit_test(test_warnings_in_log),
+        cmocka_unit_test(test_zeros_under_hyperball),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

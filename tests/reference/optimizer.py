@@ -99,8 +99,10 @@ def select(m, fraction, selection):
 def decayed(w, o, lr, weight_decay, kind):
     if kind == "independent":
         return (1 - weight_decay) * w
-    if kind in ("cautious", "cautious_scaled"):
+    if kind == "cautious":
         return np.where(o * w > 0, (1 - lr * weight_decay) * w, w)
+    if kind == "cautious_scaled":
+        return np.where(np.sign(o) * np.sign(w) >= 0, (1 - lr * weight_decay) * w, w)
     return (1 - lr * weight_decay) * w
 
 

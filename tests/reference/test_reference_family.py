@@ -117,8 +117,10 @@ def test_fifty_steps_by_the_rules(name, fields, step, shape):
     own = {"decay": fields["weight_decay"]} if "weight_decay" in fields else {}
     own.update({"scale": fields["scale"]} if "scale" in fields else {})
     own.update(dict(rows=True, normalized=True) if name == "nordion2" else {})
+    silent = 1 if name == "nanochat" else None  # a row without gradients still decays
     for _ in range(STEPS):
         g = rng.standard_normal(shape)
+        g[:silent if silent else 0] = 0
         opt.step([g])
         plain = step(plain, g, state, lr, **own)
     np.testing.assert_allclose(p.data, plain, rtol=0, atol=1e-9)

@@ -76,7 +76,8 @@ static mu_update_step any_update_step(test_rng *rng)
     return (mu_update_step){.decay = (float)test_uniform(rng, 0.0, 0.1),
                             .rate = (float)test_uniform(rng, 0.0, 0.1),
                             .limit = any_limit(rng),
-                            .cautious = test_below(rng, 2) == 0};
+                            .cautious = test_below(rng, 2) == 0,
+                            .at_zero = test_below(rng, 2) == 0};
 }
 
 /* As after `steps` steps with bias correction, looking ahead or not. */
@@ -279,7 +280,8 @@ static void test_update_formula(void **state)
         mu_elementwise_at(0)->update(&s, o, w, MANY);
         size_t decayed = 0;
         for (size_t i = 0; i < MANY; i++) {
-            bool decays = !s.cautious || (double)o[i] * (double)before[i] > 0.0;
+            bool decays =
+                !s.cautious || (double)o[i] * (double)before[i] > 0.0 || (s.at_zero && o[i] == 0);
             double decay = decays ? (double)s.decay * before[i] : 0.0;
             double step = (double)s.rate * o[i];
             double spread = fabs(before[i]) + 3 * fabs(decay) + 3 * fabs(step);
@@ -290,11 +292,11 @@ static void test_update_formula(void **state)
     }
 }
 
-/* Signs count however small the product, and where o is 0 nothing is decayed. */
+/* Signs count however small the product, and where o is 0 nothing is decayed but with at_zero. */
 static void test_cautious_edges(void **state)
 {
     (void)state;
-    const mu_update_step s = {.decay = 0.5f, .rate = 1.0f, .limit = FLT_MAX, .cautious = true};
+    mu_update_step s = {.decay = 0.5f, .rate = 1.0f, .limit = FLT_MAX, .cautious = true};
     const float o[] = {1e-30f, -1e-30f, 1e-30f, -1e-30f, 0.0f, -0.0f, 3.0f};
     const float w[] = {2e-25f, -2e-25f, -2e-25f, 2e-25f, 4.0f, -4.0f, 0.0f};
     const float kept[] = {1e-25f, -1e-25f, -2e-25f, 2e-25f, 4.0f, -4.0f, 0.0f};
@@ -308,6 +310,14 @@ static void test_cautious_edges(void **state)
             expected[i] = w[i] - ((w[i] - kept[i]) + o[i]);
         }
         assert_same_floats(got, expected, COUNT);
+
+        s.at_zero = true;
+        memcpy(got, w, sizeof got);
+        kernel->update(&s, o, got, COUNT);
+        expected[4] = 2.0f;
+        expected[5] = -2.0f;
+        assert_same_floats(got, expected, COUNT);
+        s.at_zero = false;
     }
 }
 

@@ -48,9 +48,10 @@ static void update(const mu_update_step *step, const float *restrict o, float *r
         }
         return;
     }
+    const float least = step->at_zero ? 0.0f : 0x1p-149f;
     for (size_t i = 0; i < n; i++) {
         /* Not o * w, which may underflow. Where w is 0 the decay does not matter. */
-        float wanted = o[i] * copysignf(1.0f, w[i]) > 0.0f ? decay : 0.0f;
+        float wanted = o[i] * copysignf(1.0f, w[i]) >= least ? decay : 0.0f;
         w[i] = held(w[i] - (wanted * w[i] + rate * o[i]), limit);
     }
 }
