@@ -49,5 +49,5 @@ def test_ggml_compiles():
     """Against our declarations of ggml; `make compare` builds and runs it with ggml itself."""
     subprocess.run(
         ["cc", "-std=c11", "-fsyntax-only", "-Wall", "-Wextra", "-Werror", f"-I{ROOT}/include",
-         f"-I{ROOT}/tests/docs/ggml", f"{ROOT}/examples/ggml/train.c"],
+         f"-I{ROOT}/tests/examples/ggml", f"{ROOT}/examples/ggml/train.c"],
         check=True, timeout=60)
