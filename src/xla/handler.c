@@ -9,7 +9,6 @@
 
 #include <limits.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define GATHERED_MATRIX ((size_t)1 << 20) /* bytes of the largest matrix that is copied */
@@ -44,7 +43,7 @@ static mu_xla_error *fail(const mu_xla_api *api, int code, const char *message)
     return api->error_create(&args);
 }
 
-static mu_xla_error *no_memory(const mu_xla_api *api)
+static mu_xla_error *fail_without_memory(const mu_xla_api *api)
 {
     return fail(api, MU_XLA_RESOURCE_EXHAUSTED, "out of memory");
 }
@@ -56,7 +55,7 @@ static mu_xla_error *fail_with(const mu_xla_api *api, muonium_status status)
     case MUONIUM_INVALID:
         return fail(api, MU_XLA_INVALID_ARGUMENT, muonium_last_error());
     case MUONIUM_NO_MEMORY:
-        return no_memory(api);
+        return fail_without_memory(api);
     case MUONIUM_NON_FINITE:
         return fail(api, MU_XLA_FAILED_PRECONDITION, muonium_last_error());
     default:
@@ -83,13 +82,14 @@ static const struct {
     {MU_XLA_F16, MUONIUM_F16},
 };
 
-/* Whether *product * factor fits; then it is the product. */
-static bool multiply(size_t *product, int64_t factor)
+/* Multiply *product by the extents; false if it does not fit. */
+static bool multiply_extents(const int64_t *extents, int64_t count, size_t *product)
 {
-    if (factor < 0 || (factor > 0 && *product > PTRDIFF_MAX / sizeof(double) / (size_t)factor)) {
-        return false;
+    for (int64_t axis = 0; axis < count; axis++) {
+        if (extents[axis] < 0 || !mu_mul(*product, (size_t)extents[axis], product)) {
+            return false;
+        }
     }
-    *product *= (size_t)factor;
     return true;
 }
 
@@ -116,15 +116,9 @@ static mu_xla_error *read_operand(const mu_xla_frame *frame, size_t index, xla_o
         return refuse_argument(api, index, "has another type than f32, f64, bf16 and f16");
     }
     *found = (xla_operand){.dtype = dtypes[known].ours, .in = in->data, .out = out->data};
-    size_t batch = 1;
-    bool fits = true;
-    for (int64_t axis = 0; axis < in->rank - 2; axis++) {
-        fits = fits && multiply(&batch, in->dims[axis]);
-    }
-    size_t elements = batch;
-    fits = fits && multiply(&elements, in->dims[in->rank - 2]) &&
-           multiply(&elements, in->dims[in->rank - 1]);
-    if (!fits) {
+    size_t batch = 1, bytes = muonium_dtype_size(found->dtype);
+    if (!multiply_extents(in->dims, in->rank - 2, &batch) ||
+        !multiply_extents(in->dims, in->rank, &bytes) || bytes > PTRDIFF_MAX) {
         return refuse_argument(api, index, "is too large");
     }
     found->shape = (muonium_shape){.batch = batch,
@@ -191,16 +185,17 @@ static mu_xla_error *read_tables(const mu_xla_frame *frame, const xla_call *call
         (buffer->dtype != MU_XLA_F32 && buffer->dtype != MU_XLA_F64) || buffer->rank < 2 ||
         buffer->dims[buffer->rank - 1] != 3 || buffer->dims[buffer->rank - 2] < 1 ||
         buffer->dims[buffer->rank - 2] > MUONIUM_MAX_STEPS) {
-        return refuse_argument(frame->api, call->count,
-                               "is no table of coefficients: use f32 or f64 of the shape "
-                               "(..., rows, 3) with 1 to 64 rows");
+        char why[120];
+        snprintf(why, sizeof why,
+                 "is no table of coefficients: use f32 or f64 of the shape (..., rows, 3) with 1 "
+                 "to %d rows",
+                 MUONIUM_MAX_STEPS);
+        return refuse_argument(frame->api, call->count, why);
     }
     found->buffer = buffer;
     found->rows = (size_t)buffer->dims[buffer->rank - 2];
-    for (int64_t axis = 0; axis < buffer->rank - 2; axis++) {
-        if (!multiply(&found->count, buffer->dims[axis])) {
-            return refuse_argument(frame->api, call->count, "is too large");
-        }
+    if (!multiply_extents(buffer->dims, buffer->rank - 2, &found->count)) {
+        return refuse_argument(frame->api, call->count, "is too large");
     }
     for (size_t i = 0; i < call->count; i++) {
         if (found->count == 0 || call->operands[i].shape.batch % found->count != 0) {
@@ -236,8 +231,9 @@ static size_t matrix_bytes(const xla_operand *operand)
 }
 
 /* The results of a batch; those of matrices that were skipped are zero. */
-static muonium_status execute(const xla_call *call, const muonium_plan *plan, muonium_shape shape,
-                              muonium_dtype dtype, const char *in, char *out)
+static muonium_status execute_matrices(const xla_call *call, const muonium_plan *plan,
+                                       muonium_shape shape, muonium_dtype dtype, const char *in,
+                                       char *out)
 {
     muonium_view from = muonium_dense(dtype, shape, (char *)in);
     muonium_view to = muonium_dense(dtype, shape, out);
@@ -287,18 +283,19 @@ static muonium_status run_alike(const xla_call *call, size_t count, size_t start
     const muonium_plan *plan = mu_xla_plan_of(taken);
     char *memory = NULL;
     if (count == 1) {
-        status = execute(call, plan, shape, like->dtype, like->in + offset, like->out + offset);
-    } else if ((memory = malloc(count * bytes)) == NULL) {
+        status =
+            execute_matrices(call, plan, shape, like->dtype, like->in + offset, like->out + offset);
+    } else if ((memory = mu_alloc(count * bytes)) == NULL) {
         status = MUONIUM_NO_MEMORY;
     } else {
         for (size_t i = 0; i < count; i++) {
             memcpy(memory + i * bytes, call->operands[call->alike[i]].in + offset, bytes);
         }
-        status = execute(call, plan, shape, like->dtype, memory, memory);
+        status = execute_matrices(call, plan, shape, like->dtype, memory, memory);
         for (size_t i = 0; i < count && status == MUONIUM_OK; i++) {
             memcpy(call->operands[call->alike[i]].out + offset, memory + i * bytes, bytes);
         }
-        free(memory);
+        mu_free(memory);
     }
     mu_xla_plan_return(taken);
     return status;
@@ -315,8 +312,7 @@ static size_t most_together(const xla_operand *operand, size_t batch)
 static muonium_status run_table(const xla_call *call, const xla_tables *tables, size_t index)
 {
     double table[MUONIUM_MAX_STEPS][3];
-    muonium_plan_options options;
-    memcpy(&options, &call->options.plan, sizeof options); /* with its padding, for plan_key */
+    muonium_plan_options options = call->options.plan;
     if (tables->buffer != NULL) {
         copy_table(tables, index, table);
         options.table = (const double(*)[3])table;
@@ -349,11 +345,14 @@ static muonium_status run_table(const xla_call *call, const xla_tables *tables, 
 /* Certificates for the largest number of matrices in one execution. */
 static bool allocate_certificates(xla_call *call)
 {
-    size_t most = 0;
+    size_t most = 0, bytes;
     for (size_t i = 0; i < call->count; i++) {
-        most += call->operands[i].shape.batch;
+        if (!mu_add(most, call->operands[i].shape.batch, &most)) {
+            return false;
+        }
     }
-    call->certificates = calloc(most + 1, sizeof *call->certificates);
+    call->certificates =
+        mu_mul(most, sizeof *call->certificates, &bytes) ? mu_alloc_zeroed(bytes) : NULL;
     return call->certificates != NULL;
 }
 
@@ -371,7 +370,7 @@ static mu_xla_error *run(const mu_xla_frame *frame, xla_call *call)
         return error;
     }
     if (call->options.plan.nonfinite == MUONIUM_NONFINITE_SKIP && !allocate_certificates(call)) {
-        return no_memory(frame->api);
+        return fail_without_memory(frame->api);
     }
     for (size_t i = 0; i < tables.count; i++) {
         muonium_status status = run_table(call, &tables, i);
@@ -412,17 +411,17 @@ mu_xla_error *muonium_xla_orthogonalize(mu_xla_frame *frame)
                     "pass one array or more, and as many results; a table of coefficients may "
                     "follow the arrays");
     }
-    memset(&call.options, 0, sizeof call.options); /* padding too, for plan_key */
     muonium_status status = muonium_options_init(&call.options, NULL);
     if (status != MUONIUM_OK) {
         return fail_with(frame->api, status);
     }
-    call.operands = calloc(call.count, sizeof *call.operands);
-    call.alike = calloc(call.count, sizeof *call.alike);
-    mu_xla_error *error =
-        call.operands != NULL && call.alike != NULL ? run(frame, &call) : no_memory(frame->api);
-    free(call.certificates);
-    free(call.alike);
-    free(call.operands);
+    call.operands = mu_alloc_zeroed(call.count * sizeof *call.operands);
+    call.alike = mu_alloc(call.count * sizeof *call.alike);
+    mu_xla_error *error = call.operands != NULL && call.alike != NULL
+                              ? run(frame, &call)
+                              : fail_without_memory(frame->api);
+    mu_free(call.certificates);
+    mu_free(call.alike);
+    mu_free(call.operands);
     return error;
 }

@@ -7,16 +7,15 @@
 #include "xla/xla.h"
 
 #include <pthread.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { KEPT = 64 };
 
-/* All on which a plan depends. Two keys are equal if their bytes are. */
+/* All on which a plan depends. */
 typedef struct plan_key {
     int threads;
     muonium_shape shape;
-    muonium_plan_options options; /* without its table */
+    muonium_plan_options options; /* without the pointer to the table */
     double table[MUONIUM_MAX_STEPS][3];
 } plan_key;
 
@@ -34,16 +33,50 @@ static struct {
     uint64_t uses;
 } cache = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
+/* A child of fork gets the mutex from the thread that forked, unlocked. */
+static void lock_cache(void)
+{
+    pthread_mutex_lock(&cache.mutex);
+}
+
+static void unlock_cache(void)
+{
+    pthread_mutex_unlock(&cache.mutex);
+}
+
+__attribute__((constructor)) static void prepare_cache_for_fork(void)
+{
+    pthread_atfork(lock_cache, unlock_cache, unlock_cache);
+}
+
 static void make_key(muonium_shape shape, const muonium_plan_options *options, plan_key *key)
 {
-    memset(key, 0, sizeof *key);
-    key->threads = muonium_threads();
-    key->shape = shape;
-    memcpy(&key->options, options, sizeof key->options);
+    *key = (plan_key){.threads = muonium_threads(), .shape = shape, .options = *options};
     key->options.table = NULL;
     if (options->table != NULL) {
         memcpy(key->table, options->table, options->table_rows * sizeof *key->table);
     }
+}
+
+/* clang-format off */
+#define SAME_OWN(field)
+#define SAME_PLAN(field) && a->field == b->field
+/* clang-format on */
+
+static bool same_options(const muonium_plan_options *a, const muonium_plan_options *b)
+{
+    return a->table_rows == b->table_rows
+#define OPTION(part, type, field, initial, range, saved, help) SAME_##part(field)
+#include "options/options.def"
+        ;
+}
+
+static bool same_key(const plan_key *a, const plan_key *b)
+{
+    return a->threads == b->threads && a->shape.batch == b->shape.batch &&
+           a->shape.rows == b->shape.rows && a->shape.cols == b->shape.cols &&
+           same_options(&a->options, &b->options) &&
+           memcmp(a->table, b->table, a->options.table_rows * sizeof *a->table) == 0;
 }
 
 static void use(mu_xla_plan *plan)
@@ -52,12 +85,11 @@ static void use(mu_xla_plan *plan)
     plan->last_use = ++cache.uses;
 }
 
-static mu_xla_plan *find(const plan_key *key)
+static mu_xla_plan *find_plan(const plan_key *key)
 {
     for (int i = 0; i < KEPT; i++) {
-        mu_xla_plan *plan = cache.plans[i];
-        if (plan != NULL && memcmp(&plan->key, key, sizeof *key) == 0) {
-            return plan;
+        if (cache.plans[i] != NULL && same_key(&cache.plans[i]->key, key)) {
+            return cache.plans[i];
         }
     }
     return NULL;
@@ -84,7 +116,7 @@ static void destroy(mu_xla_plan *plan)
 {
     if (plan != NULL) {
         muonium_plan_destroy(plan->plan);
-        free(plan);
+        mu_free(plan);
     }
 }
 
@@ -93,29 +125,29 @@ muonium_status mu_xla_plan_take(muonium_shape shape, const muonium_plan_options 
 {
     plan_key key;
     make_key(shape, options, &key);
-    pthread_mutex_lock(&cache.mutex);
-    mu_xla_plan *plan = find(&key);
+    lock_cache();
+    mu_xla_plan *plan = find_plan(&key);
     if (plan != NULL) {
         use(plan);
     }
-    pthread_mutex_unlock(&cache.mutex);
+    unlock_cache();
     *taken = plan;
     if (plan != NULL) {
         return MUONIUM_OK;
     }
 
-    plan = calloc(1, sizeof *plan);
+    plan = mu_alloc_zeroed(sizeof *plan);
     if (plan == NULL) {
-        return MUONIUM_NO_MEMORY;
+        return mu_fail(MUONIUM_NO_MEMORY, "no memory for a plan");
     }
     muonium_status status = muonium_plan_create(shape, options, &plan->plan);
     if (status != MUONIUM_OK) {
-        free(plan);
+        mu_free(plan);
         return status;
     }
     plan->key = key;
     mu_xla_plan *replaced = NULL;
-    pthread_mutex_lock(&cache.mutex);
+    lock_cache();
     use(plan);
     mu_xla_plan **place = find_place();
     if (place != NULL) {
@@ -123,7 +155,7 @@ muonium_status mu_xla_plan_take(muonium_shape shape, const muonium_plan_options 
         *place = plan;
         plan->kept = true;
     }
-    pthread_mutex_unlock(&cache.mutex);
+    unlock_cache();
     destroy(replaced);
     *taken = plan;
     return MUONIUM_OK;
@@ -136,10 +168,10 @@ const muonium_plan *mu_xla_plan_of(const mu_xla_plan *taken)
 
 void mu_xla_plan_return(mu_xla_plan *taken)
 {
-    pthread_mutex_lock(&cache.mutex);
+    lock_cache();
     taken->users--;
     bool unused = taken->users == 0 && !taken->kept;
-    pthread_mutex_unlock(&cache.mutex);
+    unlock_cache();
     if (unused) {
         destroy(taken);
     }

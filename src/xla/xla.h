@@ -1,12 +1,11 @@
 /*
  * xla.h: the handler by which XLA, and with it JAX, calls the library, and the plans that it keeps.
- * This room knows the public interface alone.
+ * Beside the public interface it uses src/base and the table of options.
  */
 #ifndef MU_XLA_H
 #define MU_XLA_H
 
-#include "muonium.h"
-
+#include "base/base.h"
 #include "xla/ffi.h"
 
 /* The handler to register with XLA for the platform "Host": in Python,

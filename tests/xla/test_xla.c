@@ -1,11 +1,15 @@
 /*
  * test_xla.c: the handler of src/xla, called as XLA calls it: the metadata query, the stages, bits
- * that depend on no grouping and no thread, tables of coefficients, and every error.
+ * that depend on no grouping and no thread, tables of coefficients, every error, memory that is
+ * refused, and forks.
  */
 #include "test.h"
 
 #include <math.h>
 #include <pthread.h>
+#include <stdatomic.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "xla/xla.h"
 
@@ -377,6 +381,76 @@ static void test_errors(void **state)
 #undef EXPECT
 }
 
+/* ---- memory ---- */
+
+static struct {
+    atomic_long calls, alive;
+    atomic_long fail_at; /* the call that fails, from 1; 0: none */
+} memory;
+
+static void *allocate(void *context, size_t bytes, size_t alignment)
+{
+    (void)context;
+    void *given;
+    if (atomic_fetch_add(&memory.calls, 1) + 1 == atomic_load(&memory.fail_at) ||
+        posix_memalign(&given, alignment, bytes) != 0) {
+        return NULL;
+    }
+    atomic_fetch_add(&memory.alive, 1);
+    return given;
+}
+
+static void release(void *context, void *given)
+{
+    (void)context;
+    atomic_fetch_sub(&memory.alive, 1);
+    free(given);
+}
+
+/* A call with two arrays that are copied together. Allocation `fail_at` fails. */
+static bool succeeds(const float *in, float *out, const char *eps, long fail_at)
+{
+    test_call call;
+    start(&call);
+    add(&call, MU_XLA_F32, (void *)(uintptr_t)in, out, 2, (int64_t[]){ROWS, COLS});
+    add(&call, MU_XLA_F32, (void *)(uintptr_t)in, out, 2, (int64_t[]){ROWS, COLS});
+    set(&call, "nonfinite", "skip");
+    set(&call, "eps", eps);
+    atomic_store(&memory.calls, 0);
+    atomic_store(&memory.fail_at, fail_at);
+    bool succeeded = muonium_xla_orthogonalize(&call.frame) == NULL;
+    atomic_store(&memory.fail_at, 0);
+    return succeeded;
+}
+
+static void test_memory_comes_from_the_hook(void **state)
+{
+    (void)state;
+    float in[SIZE], out[SIZE];
+    test_rng rng = test_rng_start("memory");
+    test_fill_normal_f32(&rng, in, SIZE);
+    long before = atomic_load(&memory.alive);
+    assert_true(succeeds(in, out, "1e-6", 0));
+    long with_plan = atomic_load(&memory.calls), plan = atomic_load(&memory.alive) - before;
+    assert_true(plan > 0);
+    assert_true(succeeds(in, out, "1e-6", 0)); /* by the plan that was kept */
+    long without_plan = atomic_load(&memory.calls);
+    assert_true(without_plan < with_plan);
+
+    long fail_at = 1, alive = before + plan;
+    for (; !succeeds(in, out, "2e-6", fail_at); fail_at++) {
+        assert_int_equal(error_code, MU_XLA_RESOURCE_EXHAUSTED);
+        assert_non_null(strstr(error_text, "out of memory"));
+        /* Nothing is left behind but the plan, once that was made. */
+        long more = atomic_load(&memory.alive) - alive;
+        assert_true(more == 0 || more == plan);
+    }
+    assert_int_equal(atomic_load(&memory.alive), alive + plan);
+    assert_true(fail_at > without_plan);
+    assert_true(succeeds(in, out, "1e-6", 0));
+    assert_int_equal(atomic_load(&memory.calls), without_plan);
+}
+
 /* ---- several threads of the program, more plans than are kept ---- */
 
 enum { CALLERS = 4, SHAPES = 80 };
@@ -426,8 +500,62 @@ static void test_callers_at_the_same_time(void **state)
     }
 }
 
+/* ---- forks ---- */
+
+static atomic_bool forked_enough;
+
+static void *call_until_told(void *context)
+{
+    float out[SIZE];
+    while (!atomic_load(&forked_enough)) {
+        test_call call;
+        start(&call);
+        add(&call, MU_XLA_F32, context, out, 2, (int64_t[]){2, 2});
+        if (muonium_xla_orthogonalize(&call.frame) != NULL) {
+            return "an error";
+        }
+    }
+    return NULL;
+}
+
+/* Children of a process whose other threads are in the middle of calls. */
+static void test_children_of_fork(void **state)
+{
+    (void)state;
+    enum { CHILDREN = 200 };
+    float in[SIZE], out[SIZE];
+    test_rng rng = test_rng_start("forks");
+    test_fill_normal_f32(&rng, in, SIZE);
+    assert_ok(muonium_set_threads(1));
+    pthread_t callers[CALLERS];
+    for (int i = 0; i < CALLERS; i++) {
+        assert_int_equal(pthread_create(&callers[i], NULL, call_until_told, in), 0);
+    }
+    for (int i = 0; i < CHILDREN; i++) {
+        pid_t child = fork();
+        assert_true(child >= 0);
+        if (child == 0) {
+            alarm(60);
+            _exit(succeeds(in, out, "1e-6", 0) ? 0 : 1);
+        }
+        int status;
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_int_equal(status, 0);
+    }
+    atomic_store(&forked_enough, true);
+    for (int i = 0; i < CALLERS; i++) {
+        void *wrong;
+        pthread_join(callers[i], &wrong);
+        if (wrong != NULL) {
+            fail_msg("%s", (const char *)wrong);
+        }
+    }
+}
+
 int main(void)
 {
+    static const muonium_allocator allocator = {allocate, release, NULL};
+    muonium_set_allocator(&allocator);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_metadata),
         cmocka_unit_test(test_only_execution_does_something),
@@ -437,7 +565,9 @@ int main(void)
         cmocka_unit_test(test_skipped_matrices_become_zero),
         cmocka_unit_test(test_nothing_to_do),
         cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_memory_comes_from_the_hook),
         cmocka_unit_test(test_callers_at_the_same_time),
+        cmocka_unit_test(test_children_of_fork),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
