@@ -23,7 +23,7 @@ static bool precedes(const mu_interval *a, const mu_interval *b)
                                             : (uintptr_t)a < (uintptr_t)b;
 }
 
-static void update(mu_interval *node)
+static void update_reach(mu_interval *node)
 {
     node->reach = node->extent.to;
     if (node->left && node->left->reach > node->reach) {
@@ -49,7 +49,7 @@ static void split(mu_interval *tree, const mu_interval *at, mu_interval **before
         split(tree->left, at, before, &tree->left);
         *after = tree;
     }
-    update(tree);
+    update_reach(tree);
 }
 
 /* One tree of two, all of the first preceding all of the second. */
@@ -60,11 +60,11 @@ static mu_interval *join(mu_interval *first, mu_interval *second)
     }
     if (priority(first) > priority(second)) {
         first->right = join(first->right, second);
-        update(first);
+        update_reach(first);
         return first;
     }
     second->left = join(first, second->left);
-    update(second);
+    update_reach(second);
     return second;
 }
 
@@ -81,7 +81,7 @@ void mu_interval_insert(mu_interval **root, mu_interval *node)
     }
     split(*root, node, &before, &after);
     node->left = node->right = NULL;
-    update(node);
+    update_reach(node);
     *root = join(join(before, node), after);
 }
 
@@ -92,7 +92,7 @@ static void detach(mu_interval **tree, const mu_interval *node)
         return;
     }
     detach(precedes(*tree, node) ? &(*tree)->right : &(*tree)->left, node);
-    update(*tree);
+    update_reach(*tree);
 }
 
 void mu_interval_remove(mu_interval **root, mu_interval *node)

@@ -127,7 +127,8 @@ static muonium_status fit_array(list *l, size_t place, mu_incoming *incoming, si
     return MUONIUM_OK;
 }
 
-static muonium_status fit(list *l, mu_incoming *incoming, const muonium_positional_options *options)
+static muonium_status fit_all(list *l, mu_incoming *incoming,
+                              const muonium_positional_options *options)
 {
     muonium_status status = MUONIUM_OK;
     const muonium_optimizer *optimizer = incoming->optimizer;
@@ -228,7 +229,7 @@ static muonium_status load_by_position(muonium_optimizer *optimizer, list *l,
         status = mu_incoming_begin(&incoming, optimizer);
     }
     if (status == MUONIUM_OK) {
-        status = fit(l, &incoming, &options);
+        status = fit_all(l, &incoming, &options);
     }
     if (status == MUONIUM_OK) {
         mu_fenv environment = mu_fenv_enter();

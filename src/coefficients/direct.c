@@ -39,22 +39,3 @@ const double *mu_direct_sum(const mu_direct_set *set)
 {
     return mu_direct_left(set, set->products + 1);
 }
-
-static double weighted_sum(const double *factors, const double *y, int last)
-{
-    double sum = 0;
-    for (int i = 0; i <= last; i++) {
-        sum += factors[i] * y[i];
-    }
-    return sum;
-}
-
-double mu_direct_value(const mu_direct_set *set, double sigma)
-{
-    double y[MU_MAX_PRODUCTS + 2] = {1, sigma * sigma};
-    for (int j = 1; j <= set->products; j++) {
-        y[j + 1] = weighted_sum(mu_direct_left(set, j), y, j) *
-                   weighted_sum(mu_direct_right(set, j), y, j);
-    }
-    return sigma * weighted_sum(mu_direct_sum(set), y, set->products + 1);
-}

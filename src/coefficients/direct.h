@@ -33,7 +33,4 @@ const double *mu_direct_left(const mu_direct_set *set, int j);
 const double *mu_direct_right(const mu_direct_set *set, int j);
 const double *mu_direct_sum(const mu_direct_set *set);
 
-/* sigma h(sigma^2), the image of one singular value. */
-double mu_direct_value(const mu_direct_set *set, double sigma);
-
 #endif

@@ -94,8 +94,8 @@ static muonium_status pass_along(const journey *j)
     return status;
 }
 
-static void combine(void *context, mu_across_operation operation, muonium_dtype type,
-                    const void *parts, size_t part_count, size_t count, void *result)
+static void combine_along_ranks(void *context, mu_across_operation operation, muonium_dtype type,
+                                const void *parts, size_t part_count, size_t count, void *result)
 {
     const sharing *s = context;
     journey j = {s, operation, type, parts, part_count, count * muonium_dtype_size(type)};
@@ -117,7 +117,7 @@ muonium_status mu_sharing_make(muonium_mpi *d, size_t rows, size_t cols, size_t 
                    .cols = cols,
                    .block = block,
                    .memory = mu_alloc(mu_across_bytes(m, columns, block, kernel->type)),
-                   .combine = combine,
+                   .combine = combine_along_ranks,
                    .context = s},
         .d = d,
         .requests = mu_alloc((longest / SEGMENT + 1) * sizeof(MPI_Request)),

@@ -173,7 +173,7 @@ static mu_survey survey_columns(const muonium_mpi_columns *c)
     return mu_survey_of_rows(&s);
 }
 
-static muonium_status execute(muonium_mpi_columns *c, muonium_certificate *certificate)
+static muonium_status execute_columns(muonium_mpi_columns *c, muonium_certificate *certificate)
 {
     mu_survey s = survey_columns(c);
     if (!c->d.broken && c->nonfinite == MUONIUM_NONFINITE_ERROR && !isfinite(s.largest)) {
@@ -208,7 +208,7 @@ muonium_status muonium_mpi_columns_execute_sized(muonium_mpi_columns *c, const m
     mu_fenv environment = mu_fenv_enter();
     if (status == MUONIUM_OK) {
         rows->load(&from, c->values, c->cols);
-        status = execute(c, &found);
+        status = execute_columns(c, &found);
     }
     if (status == MUONIUM_OK) {
         if (certificate) {

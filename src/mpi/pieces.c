@@ -46,9 +46,11 @@ static size_t parts_of(const mu_parameter *p)
         return p->tensor.shape[0];
     case MU_CUT_BLOCK:
         return p->matrices.blocks;
-    default:
-        return 1;
+    case MU_CUT_WHOLE:
+    case MU_CUT_COLUMNS: /* made from whole ones later */
+        break;
     }
+    return 1;
 }
 
 /* Part `index` of a parameter. */

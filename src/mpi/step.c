@@ -47,7 +47,7 @@ muonium_status muonium_mpi_begin(muonium_mpi *d)
     return MUONIUM_OK;
 }
 
-static void announce(muonium_mpi *d, size_t parameter)
+static void mark_ready(muonium_mpi *d, size_t parameter)
 {
     for (size_t i = d->first_part[parameter]; i < d->first_part[parameter + 1]; i++) {
         size_t first, last;
@@ -88,7 +88,7 @@ muonium_status muonium_mpi_ready(muonium_mpi *d, size_t parameter)
                          d->description->parameters[parameter]->name);
     }
     if (status == MUONIUM_OK) {
-        announce(d, parameter);
+        mark_ready(d, parameter);
         status = move(d, false);
     }
     return status;
@@ -153,7 +153,7 @@ static void count_step(muonium_mpi *d)
 static muonium_status finish_step(muonium_mpi *d)
 {
     for (size_t i = 0; i < d->description->count; i++) {
-        announce(d, i);
+        mark_ready(d, i);
     }
     muonium_status status = mu_move_gradients(d, true);
     if (status == MUONIUM_OK) {

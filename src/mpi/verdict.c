@@ -102,6 +102,18 @@ static void examine_part(void *context, size_t index, unsigned worker)
     f->bad_value = sum[f->bad_at];
 }
 
+/* Complete an array of which every rank has a part, as the counts of the first window say. */
+static muonium_status gather_from_all(muonium_mpi *d, void *array, MPI_Datatype type)
+{
+    mu_window *w = &d->windows[0];
+    muonium_status status =
+        mu_mpi_ok(d,
+                  MPI_Iallgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, array, w->receive_counts,
+                                  w->receive_at, type, d->comm, &w->request),
+                  what);
+    return status == MUONIUM_OK ? mu_wait(d, &w->request, what) : status;
+}
+
 static muonium_status gather_findings(muonium_mpi *d)
 {
     mu_window *w = &d->windows[0]; /* idle: its counts serve as scratch */
@@ -115,12 +127,7 @@ static muonium_status gather_findings(muonium_mpi *d)
         w->receive_at[r] = (int)at;
         at += bytes;
     }
-    muonium_status status =
-        mu_mpi_ok(d,
-                  MPI_Iallgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, d->found, w->receive_counts,
-                                  w->receive_at, MPI_BYTE, d->comm, &w->request),
-                  what);
-    return status == MUONIUM_OK ? mu_wait(d, &w->request, what) : status;
+    return gather_from_all(d, d->found, MPI_BYTE);
 }
 
 /* ---- concluding ---- */
@@ -213,12 +220,7 @@ static muonium_status gather_squares(muonium_mpi *d)
         w->receive_at[r] = at;
         at += w->receive_counts[r];
     }
-    muonium_status status =
-        mu_mpi_ok(d,
-                  MPI_Iallgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, d->squares, w->receive_counts,
-                                  w->receive_at, MPI_DOUBLE, d->comm, &w->request),
-                  what);
-    return status == MUONIUM_OK ? mu_wait(d, &w->request, what) : status;
+    return gather_from_all(d, d->squares, MPI_DOUBLE);
 }
 
 static muonium_status find_norm(muonium_mpi *d, double *norm)

@@ -53,7 +53,7 @@ static muonium_status check_writable(const muonium_optimizer *optimizer, bool ad
 }
 
 /* A sum of f32 squares cannot overflow a double. */
-static void add_squares(void *context, const mu_rows *rows, const mu_block *piece)
+static void add_gradient_squares(void *context, const mu_rows *rows, const mu_block *piece)
 {
     float buffer[MU_PIECE];
     rows->load(piece, buffer, piece->cols);
@@ -103,7 +103,7 @@ muonium_status muonium_grad_norm(const muonium_optimizer *optimizer, bool adam_o
     }
     mu_fenv environment = mu_fenv_enter();
     double sum = 0;
-    visit_gradients(optimizer, adam_only, rows, add_squares, &sum);
+    visit_gradients(optimizer, adam_only, rows, add_gradient_squares, &sum);
     *norm = sqrt(sum) * optimizer->grad_scale;
     mu_fenv_leave(environment);
     return MUONIUM_OK;

@@ -68,7 +68,7 @@ static void whole_of(const mu_parameter *p, const mu_matrix_place *place, size_t
 
 /* Whether the transpose is orthogonalised. AOL divides rows, so its result depends on this even
  * for square matrices: optax divides the rows of (in, out) kernels. */
-bool mu_is_tall(const mu_parameter *p, const mu_matrix_place *place)
+static bool is_tall(const mu_parameter *p, const mu_matrix_place *place)
 {
     const muonium_options *o = &p->group->options;
     bool turns_squares =
@@ -115,15 +115,16 @@ static void gather_rows(void *context, size_t index, unsigned worker)
     const mu_batch *b = context;
     const mu_schedule *schedule = b->schedule;
     (void)worker;
-    size_t i = b->first + index / b->row_tasks, first = index % b->row_tasks * MU_ROWS_PER_TASK;
+    size_t i = b->first + index / b->row_tasks;
     const mu_member *member = &b->scratch.batch[i];
     mu_parameter *p = member->parameter;
     mu_matrix_place place = mu_matrix_at(&p->matrices, member->index);
+    mu_row_range rows = mu_rows_of_task(b, index, place.rows);
     mu_momentum_step step = mu_momentum_of(p, p->steps);
     float g_buffer[MU_PIECE];
-    bool tall = mu_is_tall(p, &place);
+    bool tall = is_tall(p, &place);
     mu_row_survey survey = mu_survey_of_batch(b, i, &place, tall);
-    for (size_t row = first; row < first + MU_ROWS_PER_TASK && row < place.rows; row++) {
+    for (size_t row = rows.first; row < rows.end; row++) {
         mu_offset base = mu_row_base(p, &place, row);
         float *d = mu_direction_at(b, i) + row * place.cols;
         mu_survey_start_row(&survey, row);
@@ -146,13 +147,14 @@ static void multiply_rows(void *context, size_t index, unsigned worker)
     const mu_batch *b = context;
     const mu_schedule *schedule = b->schedule;
     (void)worker;
-    size_t i = index / b->row_tasks, first = index % b->row_tasks * MU_ROWS_PER_TASK;
+    size_t i = index / b->row_tasks;
     const mu_member *member = &b->scratch.batch[i];
     mu_parameter *p = member->parameter;
     mu_matrix_place place = mu_matrix_at(&p->matrices, member->index);
+    mu_row_range rows = mu_rows_of_task(b, index, place.rows);
     mu_momentum_step step = mu_momentum_of(p, p->steps);
     float g_buffer[MU_PIECE], d[MU_PIECE];
-    for (size_t row = first; row < first + MU_ROWS_PER_TASK && row < place.rows; row++) {
+    for (size_t row = rows.first; row < rows.end; row++) {
         mu_offset base = mu_row_base(p, &place, row);
         const float *o = mu_direction_at(b, i) + row * place.cols;
         double sum = 0;
@@ -191,7 +193,7 @@ static void apply_rows(void *context, size_t index, unsigned worker)
     const mu_batch *b = context;
     const mu_schedule *schedule = b->schedule;
     (void)worker;
-    size_t i = index / b->row_tasks, first = index % b->row_tasks * MU_ROWS_PER_TASK;
+    size_t i = index / b->row_tasks;
     const mu_member *member = &b->scratch.batch[i];
     mu_parameter *p = member->parameter;
     const muonium_options *o = &p->group->options;
@@ -199,6 +201,7 @@ static void apply_rows(void *context, size_t index, unsigned worker)
         return;
     }
     mu_matrix_place place = mu_matrix_at(&p->matrices, member->index);
+    mu_row_range rows = mu_rows_of_task(b, index, place.rows);
     double rate;
     mu_update_step step = mu_update_of(p, &place, &rate);
     mu_factors factors = {.rate = 1};
@@ -209,7 +212,7 @@ static void apply_rows(void *context, size_t index, unsigned worker)
     }
     step.rate = (float)rate;
     float w_buffer[MU_PIECE], o_buffer[MU_PIECE];
-    for (size_t row = first; row < first + MU_ROWS_PER_TASK && row < place.rows; row++) {
+    for (size_t row = rows.first; row < rows.end; row++) {
         mu_offset base = mu_row_base(p, &place, row);
         const float *result = mu_direction_at(b, i) + row * place.cols;
         if (factors.rows) {
@@ -238,7 +241,7 @@ static void orient_direction(const mu_batch *b, size_t i)
     const mu_parameter *p = b->scratch.batch[i].parameter;
     mu_matrix_place place = mu_place_at(b, i);
     mu_matrix_place direction = mu_direction_place(p, place);
-    bool tall = mu_is_tall(p, &place);
+    bool tall = is_tall(p, &place);
     b->scratch.oriented[i] = (mu_oriented){
         .data = (char *)mu_direction_at(b, i),
         .dtype = MUONIUM_F32,

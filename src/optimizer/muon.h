@@ -57,17 +57,27 @@ static inline mu_offset mu_row_base(const mu_parameter *p, const mu_matrix_place
     return base;
 }
 
+/* The rows of a task, numbered over all matrices, in a matrix that has `rows` of them. */
+typedef struct mu_row_range {
+    size_t first, end;
+} mu_row_range;
+
+static inline mu_row_range mu_rows_of_task(const mu_batch *b, size_t task, size_t rows)
+{
+    size_t first = task % b->row_tasks * MU_ROWS_PER_TASK, end = first + MU_ROWS_PER_TASK;
+    return (mu_row_range){first, end < rows ? end : rows};
+}
+
 /* Whether the matrix has no O and stays as it is. */
 static inline bool mu_is_left_alone(const muonium_certificate *certificate)
 {
     return certificate->outcome == MUONIUM_SKIPPED || certificate->outcome == MUONIUM_DIVERGED;
 }
 
-/* muon.c: the survey of matrix i, which the gathering fills; and whether the transpose of a matrix
- * is orthogonalised. */
+/* muon.c: the survey of matrix i, which the gathering fills. `tall`: the transpose of the matrix is
+ * orthogonalised. */
 mu_row_survey mu_survey_of_batch(const mu_batch *b, size_t i, const mu_matrix_place *place,
                                  bool tall);
-bool mu_is_tall(const mu_parameter *p, const mu_matrix_place *place);
 
 /* muon.c: the rate and decay of a matrix, without the factors of the rules. */
 mu_update_step mu_update_of(const mu_parameter *p, const mu_matrix_place *place, double *rate);

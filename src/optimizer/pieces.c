@@ -34,16 +34,12 @@ bool mu_propagates_nonfinite(const mu_parameter *parameter)
     return parameter->group->options.plan.nonfinite == MUONIUM_NONFINITE_PROPAGATE;
 }
 
+/* The largest finite number of a type of parameters. */
 static float largest_of(muonium_dtype dtype)
 {
-    switch (dtype) {
-    case MUONIUM_BF16:
-        return 0x1.fep127f;
-    case MUONIUM_F16:
-        return 65504.0f;
-    default:
-        return FLT_MAX;
-    }
+    static const float largest[] = {
+        [MUONIUM_F32] = FLT_MAX, [MUONIUM_BF16] = 0x1.fep127f, [MUONIUM_F16] = 65504.0f};
+    return (size_t)dtype < MU_COUNT(largest) ? largest[dtype] : 0;
 }
 
 float mu_weight_limit(const mu_parameter *parameter)

@@ -53,10 +53,11 @@ static void equilibrate_rows(void *context, size_t index, unsigned worker)
 {
     const mu_batch *b = context;
     (void)worker;
-    size_t i = b->first + index / b->row_tasks, first = index % b->row_tasks * MU_ROWS_PER_TASK;
+    size_t i = b->first + index / b->row_tasks;
     mu_matrix_place place = direction_of(b, i);
+    mu_row_range rows = mu_rows_of_task(b, index, place.rows);
     mu_row_survey survey = mu_survey_of_batch(b, i, &place, false);
-    for (size_t row = first; row < first + MU_ROWS_PER_TASK && row < place.rows; row++) {
+    for (size_t row = rows.first; row < rows.end; row++) {
         float *d = mu_direction_at(b, i) + row * place.cols;
         double factor = mu_row_stats_at(b, i)[row];
         b->schedule->rows->scale(d, place.cols, factor);
@@ -93,9 +94,10 @@ static void square_rows(void *context, size_t index, unsigned worker)
 {
     const mu_batch *b = context;
     (void)worker;
-    size_t i = index / b->row_tasks, first = index % b->row_tasks * MU_ROWS_PER_TASK;
+    size_t i = index / b->row_tasks;
     mu_matrix_place place = direction_of(b, i);
-    for (size_t row = first; row < first + MU_ROWS_PER_TASK && row < place.rows; row++) {
+    mu_row_range rows = mu_rows_of_task(b, index, place.rows);
+    for (size_t row = rows.first; row < rows.end; row++) {
         const float *o = mu_direction_at(b, i) + row * place.cols;
         mu_row_stats_at(b, i)[row] = b->schedule->rows->squares(o, place.cols, 1);
     }
@@ -143,10 +145,11 @@ static void adamuon_rows(void *context, size_t index, unsigned worker)
     const mu_batch *b = context;
     const mu_schedule *schedule = b->schedule;
     (void)worker;
-    size_t i = index / b->row_tasks, first = index % b->row_tasks * MU_ROWS_PER_TASK;
+    size_t i = index / b->row_tasks;
     mu_parameter *p = b->scratch.batch[i].parameter;
     const muonium_options *o = &p->group->options;
     mu_matrix_place place = mu_place_at(b, i);
+    mu_row_range rows = mu_rows_of_task(b, index, place.rows);
     if (mu_is_left_alone(&b->scratch.certificates[i])) {
         return;
     }
@@ -158,7 +161,7 @@ static void adamuon_rows(void *context, size_t index, unsigned worker)
         .v_scale = corrected ? (float)(1 / sqrt(1 - pow(o->adamuon_beta2, (double)p->steps))) : 1,
         .eps = (float)adamuon_eps(o)};
     float buffer[MU_PIECE];
-    for (size_t row = first; row < first + MU_ROWS_PER_TASK && row < place.rows; row++) {
+    for (size_t row = rows.first; row < rows.end; row++) {
         mu_offset base = mu_row_base(p, &place, row);
         float *result = mu_direction_at(b, i) + row * place.cols;
         for (size_t done = 0; done < place.cols;) {
@@ -249,12 +252,13 @@ static void move_rows(void *context, size_t index, unsigned worker)
     const mu_batch *b = context;
     const mu_schedule *schedule = b->schedule;
     (void)worker;
-    size_t i = index / b->row_tasks, first = index % b->row_tasks * MU_ROWS_PER_TASK;
+    size_t i = index / b->row_tasks;
     mu_parameter *p = b->scratch.batch[i].parameter;
     mu_matrix_place place = mu_place_at(b, i);
+    mu_row_range rows = mu_rows_of_task(b, index, place.rows);
     mu_factors factors = mu_rule_factors(b, i);
     float w_buffer[MU_PIECE], o_buffer[MU_PIECE];
-    for (size_t row = first; row < first + MU_ROWS_PER_TASK && row < place.rows; row++) {
+    for (size_t row = rows.first; row < rows.end; row++) {
         mu_offset base = mu_row_base(p, &place, row);
         const float *result = mu_direction_at(b, i) + row * place.cols;
         double rate = factors.rate * (factors.rows ? factors.rows[row] : 1), sum = 0;

@@ -15,11 +15,11 @@
 #include <math.h>
 #include <string.h>
 
-enum { ROWS_PER_TASK = 64 };
+enum { SELECTION_ROWS = 64 };
 
 static size_t tasks_of(size_t rows)
 {
-    return (rows + ROWS_PER_TASK - 1) / ROWS_PER_TASK;
+    return (rows + SELECTION_ROWS - 1) / SELECTION_ROWS;
 }
 
 size_t mu_selection_partials(const mu_parameter *p, const mu_matrix_place *place)
@@ -58,8 +58,8 @@ static rows_task task_at(const mu_batch *b, size_t index)
     t.parameter = b->scratch.batch[t.matrix].parameter;
     t.place = mu_place_at(b, t.matrix);
     t.columns = mu_selects_columns(t.parameter, &t.place);
-    t.first = t.number * ROWS_PER_TASK;
-    t.end = t.first + ROWS_PER_TASK < t.place.rows ? t.first + ROWS_PER_TASK : t.place.rows;
+    t.first = t.number * SELECTION_ROWS;
+    t.end = t.first + SELECTION_ROWS < t.place.rows ? t.first + SELECTION_ROWS : t.place.rows;
     return t;
 }
 

@@ -107,7 +107,8 @@ typedef struct job_group {
 } job_group;
 
 /* Move on until a job ends, and take it away; the time that passed. */
-static double advance(running_job *running, unsigned *count, const trial *t, unsigned workers)
+static double run_to_next_end(running_job *running, unsigned *count, const trial *t,
+                              unsigned workers)
 {
     double share = (double)workers / *count, first = DBL_MAX;
     share = share < t->width ? share : t->width;
@@ -170,7 +171,7 @@ static double modeled_time(const trial *t, unsigned workers, job_group *groups, 
             groups[group].jobs--;
             group += groups[group].jobs == 0;
         }
-        time += advance(running, &active, t, workers);
+        time += run_to_next_end(running, &active, t, workers);
     }
     double idle = time * workers - busy;
     return filler > idle ? time + (filler - idle) / workers : time;

@@ -56,7 +56,7 @@ typedef struct line_shape {
     size_t ld; /* from one to the next */
 } line_shape;
 
-static line_shape lines_of(const muonium_plan *plan, const mu_oriented *matrix)
+static line_shape line_shape_of(const muonium_plan *plan, const mu_oriented *matrix)
 {
     bool columns = matrix->col_stride != 1;
     line_shape lines = {columns, columns ? plan->n : plan->m, columns ? plan->m : plan->n,
@@ -265,7 +265,7 @@ void mu_x_multiply(mu_run *run, const mu_operand *q, bool last)
 static void store_lines(void *context, size_t index, unsigned worker)
 {
     const mu_run *run = context;
-    line_shape lines = lines_of(run->plan, &run->local);
+    line_shape lines = line_shape_of(run->plan, &run->local);
     (void)worker;
     mu_oriented out = run->out;
     if (lines.columns) {
@@ -282,7 +282,7 @@ static void store_lines(void *context, size_t index, unsigned worker)
 void mu_x_store(mu_run *run)
 {
     if (run->place != MU_X_IN_OUTPUT) {
-        mu_pool_run(store_lines, run, task_count(lines_of(run->plan, &run->local).count),
+        mu_pool_run(store_lines, run, task_count(line_shape_of(run->plan, &run->local).count),
                     run->with.workers);
     }
 }

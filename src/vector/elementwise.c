@@ -9,11 +9,9 @@ static const mu_elementwise *const all[] = {
 #include "vector/kernels/kernels.def"
 };
 
-enum { COUNT = sizeof all / sizeof all[0] };
-
 const mu_elementwise *mu_elementwise_for(mu_features usable)
 {
-    size_t index = COUNT - 1;
+    size_t index = MU_COUNT(all) - 1;
     while (!mu_includes(usable, all[index]->needs)) {
         index--; /* the first needs nothing */
     }
@@ -22,5 +20,5 @@ const mu_elementwise *mu_elementwise_for(mu_features usable)
 
 const mu_elementwise *mu_elementwise_at(size_t index)
 {
-    return index < COUNT ? all[index] : NULL;
+    return index < MU_COUNT(all) ? all[index] : NULL;
 }

@@ -9,18 +9,11 @@ static const mu_rows *const all[] = {
 #include "vector/kernels/kernels.def"
 };
 
-enum { COUNT = sizeof all / sizeof all[0] };
-
-const mu_rows *mu_rows_at(size_t index)
-{
-    return index < COUNT ? all[index] : NULL;
-}
-
 muonium_status mu_rows_choose(muonium_dtype type, const mu_rows **rows)
 {
     muonium_dtype wanted = type == MUONIUM_F64 ? MUONIUM_F64 : MUONIUM_F32;
     muonium_status status = mu_cpu_choose();
-    for (size_t i = 0; status == MUONIUM_OK && i < COUNT; i++) {
+    for (size_t i = 0; status == MUONIUM_OK && i < MU_COUNT(all); i++) {
         if (all[i]->type == wanted && mu_includes(mu_cpu_usable(), all[i]->needs)) {
             *rows = all[i];
         }

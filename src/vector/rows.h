@@ -93,8 +93,4 @@ typedef struct mu_rows {
 /* The row operations in use: MUONIUM_F64, or f32 for all other types. */
 muonium_status mu_rows_choose(muonium_dtype type, const mu_rows **rows);
 
-/* All that are compiled in, from 0; NULL past the last. Only those that the CPU has may be
- * called. */
-const mu_rows *mu_rows_at(size_t index);
-
 #endif

@@ -11,7 +11,7 @@
 
 #include <math.h>
 
-#include "coefficients/direct.h"
+#include "direct_value.h"
 #include "spectra.h"
 
 static muonium_plan_options direct(const char *set)
@@ -43,10 +43,10 @@ static void sets_keep_what_their_table_says(void **state)
     for (size_t s = 0; (set = mu_direct_set_at(s)) != NULL; s++) {
         double worst = 0, below = 0, highest = 0;
         for (int i = 0; i <= POINTS; i++) {
-            double value = mu_direct_value(set, pow(1e-3, (double)i / POINTS));
+            double value = direct_value(set, pow(1e-3, (double)i / POINTS));
             worst = fmax(worst, fabs(value - 1));
             /* Below the interval, values must stay in the range that certificates assume. */
-            double small = mu_direct_value(set, 1e-3 * (double)i / POINTS);
+            double small = direct_value(set, 1e-3 * (double)i / POINTS);
             below = fmin(below, small);
             highest = fmax(highest, small);
         }
@@ -54,9 +54,9 @@ static void sets_keep_what_their_table_says(void **state)
         assert_true(worst >= set->deviation * (1 - 1e-3));
         assert_true(below >= 0 && highest <= 1 + set->deviation);
         for (double sigma = 1; sigma <= set->edge; sigma += 1e-5) {
-            assert_true(fabs(mu_direct_value(set, sigma) - 1) <= 0.3);
+            assert_true(fabs(direct_value(set, sigma) - 1) <= 0.3);
         }
-        assert_true(fabs(mu_direct_value(set, set->edge + 2e-4) - 1) > 0.3);
+        assert_true(fabs(direct_value(set, set->edge + 2e-4) - 1) > 0.3);
         assert_ptr_equal(mu_direct_set_named(set->name), set);
         assert_string_equal(muonium_direct_set_name((int)s), set->name);
     }
@@ -72,7 +72,7 @@ static void expected_of(const decomposition *whole, const mu_direct_set *set, do
     assert_non_null(mapped.sigma);
     double norm = schatten_norm(whole, 2);
     for (size_t l = 0; l < whole->count; l++) {
-        mapped.sigma[l] = norm > 0 ? mu_direct_value(set, whole->sigma[l] / norm) : 0;
+        mapped.sigma[l] = norm > 0 ? direct_value(set, whole->sigma[l] / norm) : 0;
     }
     decomposition_map(&mapped, 1, NULL, 0, y);
     free(mapped.sigma);

@@ -6,7 +6,7 @@
 
 #include <math.h>
 
-#include "coefficients/direct.h"
+#include "direct_value.h"
 #include "gpt/model.h"
 #include "spectra.h"
 
@@ -51,7 +51,7 @@ static void check_gradient(const gpt_parameter *p, const float *gradient, const 
     decomposition d = decompose(x, p->rows, p->cols);
     double norm = schatten_norm(&d, 2);
     for (size_t l = 0; l < d.count; l++) {
-        d.sigma[l] = mu_direct_value(set, d.sigma[l] / norm);
+        d.sigma[l] = direct_value(set, d.sigma[l] / norm);
         assert_true(d.sigma[l] <= 1 + set->deviation + 1e-9);
     }
     decomposition_map(&d, 1, NULL, 0, expected);

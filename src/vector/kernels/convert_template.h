@@ -17,9 +17,11 @@ static T NAME(load_one)(const void *from, muonium_dtype dtype)
     case MUONIUM_BF16:
         memcpy(&half, from, sizeof half);
         return (T)mu_f32_from_bf16(half);
-    default:
+    case MUONIUM_F16:
         memcpy(&half, from, sizeof half);
         return (T)mu_f32_from_f16(half);
+    default: /* no type of elements: callers check */
+        return (T)NAN;
     }
 }
 

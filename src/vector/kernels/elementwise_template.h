@@ -39,7 +39,8 @@ static inline float held(float x, float limit)
     return below < -limit ? -limit : below;
 }
 
-static void update(const mu_update_step *step, const float *restrict o, float *restrict w, size_t n)
+static void step_muon(const mu_update_step *step, const float *restrict o, float *restrict w,
+                      size_t n)
 {
     const float decay = step->decay, rate = step->rate, limit = step->limit;
     if (!step->cautious) {
@@ -56,8 +57,8 @@ static void update(const mu_update_step *step, const float *restrict o, float *r
     }
 }
 
-static void adam(const mu_adam_step *step, const float *restrict g, float *restrict m,
-                 float *restrict v, float *restrict w, size_t n)
+static void step_adam(const mu_adam_step *step, const float *restrict g, float *restrict m,
+                      float *restrict v, float *restrict w, size_t n)
 {
     const mu_adam_step s = *step;
     for (size_t i = 0; i < n; i++) {
@@ -73,7 +74,8 @@ static void adam(const mu_adam_step *step, const float *restrict g, float *restr
     }
 }
 
-static void adamuon(const mu_adamuon_step *step, float *restrict o, float *restrict v, size_t n)
+static void step_adamuon(const mu_adamuon_step *step, float *restrict o, float *restrict v,
+                         size_t n)
 {
     const mu_adamuon_step s = *step;
     for (size_t i = 0; i < n; i++) {
@@ -92,7 +94,8 @@ static void accumulate(float gain, const float *restrict g, float *restrict m, s
     }
 }
 
-static void multiply(const float *restrict a, const float *restrict b, float *restrict to, size_t n)
+static void multiply_each(const float *restrict a, const float *restrict b, float *restrict to,
+                          size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         to[i] = a[i] * b[i];
@@ -172,11 +175,11 @@ static bool all_below(const void *x, muonium_dtype dtype, int exponent, size_t n
         .needs = mu_elementwise_##name_##_needs,                                                   \
         .momentum = momentum,                                                                      \
         .direction = direction,                                                                    \
-        .update = update,                                                                          \
-        .adam = adam,                                                                              \
-        .adamuon = adamuon,                                                                        \
+        .update = step_muon,                                                                       \
+        .adam = step_adam,                                                                         \
+        .adamuon = step_adamuon,                                                                   \
         .accumulate = accumulate,                                                                  \
-        .multiply = multiply,                                                                      \
+        .multiply = multiply_each,                                                                 \
         .add_squares = add_squares,                                                                \
         .add_magnitudes = add_magnitudes,                                                          \
         .moved_squares = moved_squares,                                                            \

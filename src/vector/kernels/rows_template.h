@@ -56,9 +56,11 @@ static void NAME(store_one)(void *to, muonium_dtype dtype, T value)
         half = mu_bf16_from_f32(NAME(to_odd)(value));
         memcpy(to, &half, sizeof half);
         break;
-    default:
+    case MUONIUM_F16:
         half = mu_f16_from_f32(NAME(to_odd)(value));
         memcpy(to, &half, sizeof half);
+        break;
+    default: /* no type of elements: callers check */
         break;
     }
 }
