@@ -1,7 +1,4 @@
-"""safetensors files against an independent reader and writer of a few lines.
-
-The library is that of MUONIUM_BUILD_DIR, by default build/ of the source tree.
-"""
+"""safetensors files against an independent reader and writer of a few lines."""
 
 import ctypes
 import json
@@ -12,9 +9,8 @@ import struct
 import numpy
 import pytest
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-LIBRARY = pathlib.Path(os.environ.get("MUONIUM_BUILD_DIR", ROOT / "build")) / "libmuonium.so"
-SEED = int(os.environ.get("MUONIUM_TEST_SEED", "1"))
+from package import LIBRARY, SEED
+
 NUMPY = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I16": "<i2",
          "I8": "<i1", "U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "<u1", "BOOL": "?",
          "C64": "<c8"}

@@ -92,9 +92,9 @@ def test_refused_changes_change_nothing():
     for change, field in ((opt.set_lr, "lr"), (opt.set_weight_decay, "weight_decay"),
                           (opt.set_momentum, "momentum")):
         for value in (-1.0, float("nan"), float("inf")):
-            with pytest.raises(MuoniumError, match=f"^INVALID: {field} is ") as caught:
+            with pytest.raises(MuoniumError, match=f"^MUONIUM_INVALID: {field} is ") as caught:
                 change(value, group if field == "lr" else None)
-            assert caught.value.status == "INVALID"
+            assert caught.value.status == "MUONIUM_INVALID"
     with pytest.raises(MuoniumError, match="momentum is 1"):
         opt.set_momentum(1.0)
 
@@ -282,7 +282,7 @@ def test_clip_refuses_what_it_cannot_do():
         pair.grads[2].flat[3] = bad
         with pytest.raises(MuoniumError, match="norm of the gradients") as caught:
             pair.library.clip_grads(1.0)
-        assert caught.value.status == "NON_FINITE"
+        assert caught.value.status == "MUONIUM_NON_FINITE"
         pair.grads[2].flat[3] = before[2].flat[3]
     assert all(map(np.array_equal, pair.grads, before))
 

@@ -17,8 +17,6 @@ from muonium._library import (DTYPES, MAX_DIMS, OPTIONS, OUTCOMES, QK, Certifica
                               Counters, Options, PlanOptions, Tensor, names_of,
                               ParameterReport as Report)
 
-STATUS = ("OK", "INVALID", "NO_MEMORY", "NON_FINITE", "NOT_CONVERGED", "IO", "FORMAT")
-
 # The values of the enums of muonium.h, by the names of the options.
 ENUMS = {name: names_of(option.enum) for name, option in OPTIONS.items() if option.enum}
 LAYOUTS = names_of("muonium_layout")
@@ -38,6 +36,7 @@ def _declare(library):
     pointer = ctypes.POINTER
     library.muonium_last_error.restype = c_char_p
     library.muonium_recipe_name.restype = c_char_p
+    library.muonium_status_name.restype = c_char_p
     library.muonium_destroy.restype = None
     library.muonium_destroy.argtypes = [c_void_p]
     library.muonium_parameter_count.restype = c_size_t
@@ -76,7 +75,8 @@ def call(name, *arguments):
     """Call muonium_<name>; a failure is raised with its message."""
     status = getattr(LIBRARY, "muonium_" + name)(*arguments)
     if status != 0:
-        raise MuoniumError(STATUS[status], LIBRARY.muonium_last_error().decode())
+        raise MuoniumError(LIBRARY.muonium_status_name(status).decode(),
+                           LIBRARY.muonium_last_error().decode())
 
 
 # ---- numbers ----------------------------------------------------------------
