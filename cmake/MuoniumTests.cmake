@@ -194,10 +194,11 @@ if(MUONIUM_MPI AND NOT MUONIUM_SANITIZE)
     endif()
 endif()
 if(with_mpi_tests)
+    file(GLOB cases_parts CONFIGURE_DEPENDS tests/mpi/case_*.c tests/mpi/interposed.c)
     foreach(implementation openmpi mpich)
         foreach(program cases victim overlap)
             muonium_mpi_program(${program}-${implementation} ${MUONIUM_MPICC_${implementation}}
-                tests/mpi/${program}.c tests/mpi/model.c)
+                tests/mpi/${program}.c tests/mpi/model.c ${${program}_parts})
             set_target_properties(${program}-${implementation} PROPERTIES
                 RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/mpi)
         endforeach()

@@ -1,14 +1,15 @@
 /*
- * interposed.h: what cases.c puts between the library and MPI or memory, to count what passes
- * and to let it fail. Part of that one program, which defines `rank` and `failures` before.
+ * interposed.c: what stands between the library and MPI or memory, to count what passes and to
+ * let it fail.
  */
-#ifndef MUONIUM_TEST_MPI_INTERPOSED_H
-#define MUONIUM_TEST_MPI_INTERPOSED_H
+#include "cases.h"
+
+#include <stdlib.h>
 
 /* ---- bytes, counted where MPI is called ---- */
 
-static uint64_t gradient_bytes, update_bytes, sent_bytes;
-static bool small_only; /* no call may be given more than a small chunk */
+uint64_t gradient_bytes, update_bytes, sent_bytes;
+bool small_only;
 
 int MPI_Ialltoallv(const void *send, const int *send_counts, const int *send_at,
                    MPI_Datatype send_type, void *receive, const int *receive_counts,
@@ -53,8 +54,8 @@ int MPI_Isend(const void *data, int count, MPI_Datatype type, int to, int tag, M
 
 /* ---- memory, which can be counted and can fail ---- */
 
-static long fail_after = -1; /* so many allocations; -1: never */
-static size_t allocated;     /* bytes, in all */
+long fail_after = -1;
+size_t allocated;
 
 static void *allocate(void *context, size_t bytes, size_t alignment)
 {
@@ -74,4 +75,4 @@ static void release(void *context, void *memory)
     free(memory);
 }
 
-#endif
+const muonium_allocator counting_allocator = {allocate, release, NULL};
