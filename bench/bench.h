@@ -26,7 +26,7 @@ typedef struct bench_comparison {
     double ours, theirs; /* seconds */
 } bench_comparison;
 
-/* What the peer was not asked to do, as a run would take so long. */
+/* A product that the peer was not asked for, because one run would take `seconds`. */
 typedef struct bench_skip {
     const char *name;
     muonium_shape shape;
@@ -45,7 +45,7 @@ typedef struct bench {
     size_t skip_count;
     double peak, copy;        /* flops of f32 and bytes per second */
     double peer_rate;         /* flops per second of the peer's sgemm; 0: there is none */
-    bool peer_limited;        /* it was told how many threads to use */
+    bool peer_limited;        /* the peer uses as many threads as the library */
     double bf16_peak;         /* where the CPU multiplies bf16; 0: it does not */
     double int8_peak;         /* of the int8 tile */
     bool matrix_unit;         /* the CPU has one: all precisions are measured */
@@ -57,11 +57,11 @@ void bench_record(bench *b, bench_row row);
 void bench_record_flops(bench *b, const char *name, muonium_shape shape, double flops,
                         double seconds);
 
-/* Whether the peer can do so many operations in a run that is not too long for our patience;
- * else that is recorded. */
+/* Whether a run of the peer with `flops` operations takes at most ten times the budget, or a
+ * second. Otherwise record the skip. */
 bool bench_peer_can(bench *b, const char *name, muonium_shape shape, double flops);
 
-/* About how long a figure takes whose run takes so many seconds. */
+/* About how long one figure takes, in seconds, if one run takes `run` seconds. */
 double bench_figure_seconds(const bench *b, double run);
 
 /* An array of numbers in [-0.5, 0.5); NULL without memory. Free it by mu_free. */
@@ -74,18 +74,18 @@ typedef struct bench_shape_text {
 
 bench_shape_text bench_format_shape(muonium_shape shape);
 
-/* orthogonalize.c: a shape as a user gets it, beside the same steps in plain products of
- * a CBLAS library if there is one; `forms`: and in every form. False, with the library's
- * message, if it fails. And about how long that takes. */
+/* orthogonalize.c: measure muonium_orthogonalize on a shape, and the same iterations by products of
+ * a CBLAS library if there is one; with `forms`, also every form. False, with the library's
+ * message, if it fails. The second function estimates how long the first takes. */
 bool bench_orthogonalize(bench *b, muonium_shape shape, bool forms);
 double bench_orthogonalize_seconds(const bench *b, muonium_shape shape, bool forms);
 
-/* tiles.c: the tile of the kernel alone, as rows x (steps x columns). False, with the library's
+/* tiles.c: measure the micro-kernel alone, as rows x (k x columns). False, with the library's
  * message, if it fails. */
 bool bench_tiles(bench *b);
 
-/* optimizer.c: AdamW, a Muon step; GPT-2 124M. False, with the library's message, if the
- * optimizer fails. */
+/* optimizer.c: measure steps of AdamW and of Muon; then a whole step of GPT-2 124M. False, with the
+ * library's message, if the optimizer fails. */
 bool bench_optimizer(bench *b);
 bool bench_gpt2(bench *b);
 
@@ -94,7 +94,7 @@ typedef struct bench_recipe_figures {
     const char *name;
     double seconds;
     double flops; /* of the orthogonalisations */
-    double bytes; /* that a step moves at least */
+    double bytes; /* the least memory traffic of a step */
     double state; /* bytes */
 } bench_recipe_figures;
 
@@ -105,18 +105,18 @@ bool bench_recipe(bench *b, const muonium_options *options, bench_recipe_figures
  * message, if one fails. */
 bool bench_recipes(bench *b, bool as_json);
 
-/* checkpoint.c: what it takes to save and load a state, in seconds, and plain system calls
- * for the same bytes. */
+/* checkpoint.c: seconds to save and to load a state, and seconds that plain system calls take for
+ * the same bytes. */
 typedef struct checkpoint_figures {
     double bytes;       /* of the state */
     double save, write; /* with fsync */
     double load, read;  /* from the page cache */
     double cold_load, cold_read;
-    double extra; /* bytes of memory that a save takes beyond what there is */
+    double extra; /* bytes of memory that a save allocates */
 } checkpoint_figures;
 
-/* Measure in a directory with a state of about so many megabytes. False with what went
- * wrong. */
+/* Measure in a directory, with a state of about that many megabytes. False if it fails; `error`
+ * then holds the reason. */
 bool bench_checkpoint(const char *directory, int megabytes, checkpoint_figures *figures,
                       char error[512]);
 void bench_checkpoint_print(const checkpoint_figures *figures);

@@ -9,11 +9,11 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* The file found, or NULL: then the functions below must not be called. */
+/* The file that was found; NULL if there is none. The functions below need one. */
 const char *cblas_peer_name(void);
 
-/* Make it use so many threads, as many as ours. False if it has no function for that which we
- * know: then it uses as many as it likes. */
+/* Set its number of threads. False if it has no known function for that; it then chooses the
+ * number itself. */
 bool cblas_peer_set_threads(int threads);
 
 /* Row-major: c (m x n) = a (m x k) b (k x n). */

@@ -85,11 +85,13 @@ static const option options[] = {
                    .most = 100000,
                    .help = "size of the state of --checkpoint; needs four times as much "
                            "memory"},
-    [CORES] = {.name = "cores",
-               .type = OPTION_TEXT,
-               .placeholder = "LIST",
-               .help = "measure only the pool, and predict steps on so many cores, such as "
-                       "8,16,32,64,128; with --quick only of small models"},
+    [CORES] =
+        {.name = "cores",
+         .type = OPTION_TEXT,
+         .placeholder = "LIST",
+         .help =
+             "measure only the pool, and predict the time of a step for each of these numbers of "
+             "cores, such as 8,16,32,64,128; with --quick only for small models"},
 };
 
 static const muonium_shape standard_shapes[] = {
@@ -105,8 +107,8 @@ enum { PRODUCTS_ALONE = 1 << 23 };
 static const muonium_shape quick_shapes[] = {
     {1, 128, 128}, {1, 512, 512}, {1, 256, 1024}, {24, 64, 256}};
 
-/* The clock of a CPU wanders: the peak is the best seen in the whole run. And threads wander
- * between CPUs, a virtual machine's even where they are pinned. */
+/* Clock rates change, so the peak is the best rate of the whole run. Threads move between CPUs, in
+ * a virtual machine even if they are pinned, so round trips are measured again and again. */
 static void watch_machine(bench *b)
 {
     double peak = measure_peak(MUONIUM_F32, 0.03), bf16 = measure_peak(MUONIUM_BF16, 0.01);
@@ -115,7 +117,7 @@ static void watch_machine(bench *b)
     b->bf16_peak = bf16 > b->bf16_peak ? bf16 : b->bf16_peak;
     b->int8_peak = int8 > b->int8_peak ? int8 : b->int8_peak;
     if (trip > 1e-5) {
-        return; /* no way is that long: one of the threads had no CPU */
+        return; /* one of the threads had no CPU: no round trip takes that long */
     }
     b->nearest = b->nearest == 0 || (trip > 0 && trip < b->nearest) ? trip : b->nearest;
     b->farthest = trip > b->farthest ? trip : b->farthest;
@@ -148,8 +150,8 @@ bench_shape_text bench_format_shape(muonium_shape shape)
 
 bool bench_peer_can(bench *b, const char *name, muonium_shape shape, double flops)
 {
-    double seconds = flops / b->peer_rate, patience = 10 * b->budget;
-    if (seconds <= (patience > 1 ? patience : 1)) {
+    double seconds = flops / b->peer_rate, limit = 10 * b->budget;
+    if (seconds <= (limit > 1 ? limit : 1)) {
         return true;
     }
     if (b->skip_count < MOST_SKIPS) {

@@ -21,14 +21,14 @@ double seconds_now(void)
 void measure_in_turns(measurement *all, size_t count, double budget)
 {
     enum { LEAST = 3 };
-    double patience = (double)count * (8 * budget + 0.2), begin = seconds_now();
+    double limit = (double)count * (8 * budget + 0.2), begin = seconds_now();
     for (size_t i = 0; i < count; i++) {
         all[i].run(all[i].context);
         all[i].best = 1e30;
     }
     double start = seconds_now(), before = start;
     for (int turn = 0; turn == 0 || before - start < (double)count * budget ||
-                       (turn < LEAST && before - begin < patience);
+                       (turn < LEAST && before - begin < limit);
          turn++) {
         for (size_t i = 0; i < count; i++) {
             all[i].run(all[i].context);

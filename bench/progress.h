@@ -1,17 +1,17 @@
 /*
- * progress.h: what is being measured, and about how long it will go on. A terminal shows it on
+ * progress.h: show what is being measured and how long the rest will take. A terminal shows it on
  * one line of standard error; elsewhere a line is written every half minute.
  */
 #ifndef BENCH_PROGRESS_H
 #define BENCH_PROGRESS_H
 
-/* Everything together will take about so many seconds. */
+/* Start. `seconds` is the estimated time of all measurements. */
 void progress_begin(double seconds);
 
-/* What comes next, about so many seconds of them. */
+/* Name the next measurement, with its estimated time. */
 void progress_next(double seconds, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* Clears the line. */
+/* Clear the line. */
 void progress_end(void);
 
 #endif

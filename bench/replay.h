@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* One run of the pool: the seconds of its pieces, each measured alone on one core. */
+/* One run of the pool: the times of its pieces in seconds, each measured alone on one core. */
 typedef struct replay_run {
     double gap;   /* seconds of one thread before it */
     size_t first; /* piece, in the recording's array */
@@ -16,7 +16,7 @@ typedef struct replay_run {
     double bytes;     /* of memory traffic per piece; 0: in cache */
 } replay_run;
 
-/* A sequence of runs: what one team does for one job, or all workers between jobs. */
+/* A sequence of runs: the work of one team for one job, or of all workers between jobs. */
 typedef struct replay_job {
     size_t first, count; /* runs, in the recording's array */
     double tail;         /* seconds of one thread after the last run */
@@ -41,14 +41,14 @@ typedef struct replay_recording {
 typedef struct replay_machine {
     unsigned workers;
     double handover;   /* seconds from the start of a run until a second worker has a piece */
-    double per_worker; /* seconds more for each further one */
-    double bandwidth;  /* bytes per second of all together */
+    double per_worker; /* further seconds for each further worker */
+    double bandwidth;  /* bytes per second of all workers together */
 } replay_machine;
 
 typedef struct replay_result {
     double seconds;
-    /* Seconds of workers: within pieces; within pieces but waiting for memory; from the start of
-     * a run or its end to the next piece; and without anything to do. */
+    /* Seconds summed over workers: computing pieces; waiting for memory within pieces; at the
+     * start and the end of runs; and without work. */
     double busy, stalled, barriers, idle;
     unsigned teams, width; /* of the recording */
 } replay_result;

@@ -140,8 +140,8 @@ typedef struct recorder {
     double last, started; /* end of the last run; start of the present piece */
     size_t index;         /* of the present piece */
     size_t stride;        /* sampled pieces of long runs of chunks */
-    double sampled;       /* seconds, of so many pieces */
-    size_t samples;
+    double sampled;       /* seconds of all sampled pieces */
+    size_t samples;       /* their number */
     const mu_class *kinds[256];
     size_t kind_counts[256], kind_jobs[256], kind_count;
     bool known;
@@ -444,12 +444,12 @@ static bool predict(model *m, const model_shape *shape, unsigned cores, const do
                     double handover, replay_result *found, recorder *rec)
 {
     enum { MOST_RECORDINGS = 12 };
-    const double patience = 1.5; /* seconds */
+    const double limit = 1.5; /* seconds */
     static recorder again;
     replay_machine machine = machine_of(cores, handover, copy);
     bool done = record(m, shape->copies, cores, rec); /* touches the memory first */
     double start = seconds_now();
-    for (int i = 1; done && (i < 2 || (i < MOST_RECORDINGS && seconds_now() - start < patience));
+    for (int i = 1; done && (i < 2 || (i < MOST_RECORDINGS && seconds_now() - start < limit));
          i++) {
         done = record(m, shape->copies, cores, &again);
         if (done) {

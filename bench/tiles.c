@@ -1,7 +1,6 @@
 /*
- * tiles.c: the tile of the f32 kernel alone, out of the nearest cache or, with sums beyond 100
- * terms, partly the next, by the length of its sums: what is left of the peak by calls, stores and
- * the ends of loops.
+ * tiles.c: the rate of the f32 micro-kernel alone, by k: how much of the peak remains after calls,
+ * stores and the ends of loops. Operands are in the L1 cache, or partly in L2 if k is above 100.
  */
 #include "base/base.h"
 #include "bench.h"
@@ -13,8 +12,9 @@ enum { DOWN = 4, REPEATS = 64, LONGEST = 512, GAP = 16 };
 static const struct layout {
     const char *name;
     bool unpacked_left, unpacked_right;
-} layouts[] = {
-    {"tile, packed", false, false}, {"tile, left plain", true, false}, {"tile, plain", true, true}};
+} layouts[] = {{"tile, packed", false, false},
+               {"tile, A unpacked", true, false},
+               {"tile, unpacked", true, true}};
 
 enum { LAYOUTS = sizeof layouts / sizeof layouts[0] };
 

@@ -88,6 +88,18 @@ def test_overview_page():
     assert "MUONIUM_NUM_THREADS" in text and "EXIT STATUS" in text
 
 
+def test_the_instruction_sets_are_those_of_the_library():
+    """The texts name all of them, x86 first, whatever this machine and compiler have."""
+    table = (SOURCE / "src/base/instruction_sets.def").read_text()
+    portable, x86, arm = (re.findall(r"^INSTRUCTION_SET\((\w+),", part, re.M)
+                          for part in re.split(r"^#if defined\(__(?:x86_64|aarch64)__\)", table, flags=re.M))
+    assert len(x86) >= 6 and len(arm) >= 4
+    listed = ", ".join(portable + x86), ", ".join(portable + arm)
+    header = " ".join((SOURCE / "include/muonium.h").read_text().replace("\n *", "\n").split())
+    assert f": {listed[0]}; on 64-bit Arm {listed[1]};" in header
+    assert f": {listed[0]}; on 64-bit Arm {listed[1]}" in " ".join(rendered(run("manual")[0]).split())
+
+
 def test_all_pages_at_once(tmp_path):
     assert run("manual", "--output", tmp_path) == ("", "")
     assert sorted(os.listdir(tmp_path)) == sorted(
