@@ -101,7 +101,7 @@ struct muonium_mpi {
     size_t *pending;    /* per round of gradients: parts in it that are not ready */
     size_t *first_part; /* per parameter, and one more: its first part */
     size_t *grad_at;    /* per part: its offset in its owner's stream of gradients */
-    mu_finding *found;  /* by owner: its opinion, then its parts */
+    mu_finding *found;  /* per rank: a hash of its rates in bad_at, then its parts */
     size_t *found_at;   /* per part: its index in found */
     double *squares;    /* sums of squares of the units of all parts, in the same order */
     size_t *squares_at; /* per part: its first index in squares */

@@ -15,8 +15,8 @@
 
 #include "private/private.h"
 
-/* Fails unless libmuonium is of the version of this library. Every call that needs no object
- * asks first. */
+/* Fails unless libmuonium has the version of this library. Public functions that take no object
+ * of this library call it first. */
 muonium_status mu_check_version(void);
 
 /* How a part lies in its parameter. */

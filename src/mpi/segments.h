@@ -18,8 +18,8 @@ typedef struct mu_segment {
 /* The segment that begins with element `index` of an array of parameter `parameter`. */
 mu_segment mu_segment_at(const muonium_mpi *d, size_t parameter, mu_state_kind kind, size_t index);
 
-/* The rows that a part of a parameter that was cut has, of all rows of all matrices of the
- * parameter: the first, and their number. */
+/* The rows of a part: the first, counted over all matrices of the parameter, and their number. The
+ * parameter was cut. */
 void mu_rows_of_part(const muonium_mpi *d, size_t part, size_t *first, size_t *count);
 
 /* The state arrays of one of our parts. */

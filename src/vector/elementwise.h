@@ -75,24 +75,23 @@ typedef struct mu_elementwise {
     /* The sum of the squares of w - rate * o, in double. */
     double (*moved_squares)(double rate, const float *o, const float *w, size_t n);
 
-    /* Whether all magnitudes are finite and below 2^exponent, of any element type but f64,
-     * without converting; 1 <= exponent <= MU_FINITE, which asks whether all are finite. */
+    /* Whether all elements are finite and below 2^exponent in magnitude. The type is any but f64;
+     * 1 <= exponent <= MU_FINITE. With MU_FINITE: whether all are finite. */
     bool (*all_below)(const void *x, muonium_dtype dtype, int exponent, size_t n);
 
-    /* Round n values to a half type at random, up with the probability that makes the
-     * result right on average; values that the type holds, infinities and NaN stay.
-     * Values beyond the largest finite one lie between no two numbers and are rounded
-     * to nearest, as in half.h; nothing smaller becomes infinite. Probabilities are
-     * multiples of 2^-32: exact, but for magnitudes below 2^-33 in f16, where the mean
-     * is low by less than 2^-56.
+    /* Round n values to a half type, up or down at random, with the probabilities that make the
+     * mean of the result exact. Values of the half type, infinities and NaN stay. Values beyond the
+     * largest finite number are rounded to nearest, as in half.h; no other value becomes infinite.
+     * Probabilities are multiples of 2^-32. That is exact except for magnitudes below 2^-33 in f16,
+     * where the mean is too low by less than 2^-56.
      *
-     * Element i takes word (first + i) % 4 of counter ((first + i) / 4, stream) under
-     * `key`, see random.h, so any division of the work gives the same. */
+     * Element i takes word (first + i) % 4 of counter ((first + i) / 4, stream) under `key` (see
+     * random.h). So the result does not depend on how the work is divided. */
     void (*round_stochastic)(const float *x, size_t n, muonium_dtype half, uint64_t key,
                              uint64_t stream, uint64_t first, uint16_t *to);
 } mu_elementwise;
 
-/* The most capable that needs no more than these features. */
+/* The most capable set of loops that needs only these features. */
 const mu_elementwise *mu_elementwise_for(mu_features usable);
 
 /* All of them, from 0, the most capable last; NULL past the last. */
