@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "muonium.h"
+
 /* Planning 64 steps takes a second under sanitizers on a busy machine, and finds nothing that
  * this many do not. */
 enum { FUZZ_STEPS = 20 };
@@ -40,6 +42,20 @@ static inline bool append(void *context, const void *data, size_t bytes)
     to->bytes = larger;
     to->count += bytes;
     return true;
+}
+
+/* Write the file that a writer describes to `out`. Its entries are those of a reader of `data`. */
+static inline void write_data(muonium_writer *writer, const muonium_reader *reader,
+                              const uint8_t *data, buffer *out)
+{
+    demand(muonium_writer_begin_sink(writer, append, out) == MUONIUM_OK);
+    for (size_t i = 0; i < muonium_reader_count(reader); i++) {
+        const muonium_entry *entry = muonium_reader_entry(reader, i);
+        demand(muonium_writer_data(writer, data + entry->offset, (size_t)entry->bytes) ==
+               MUONIUM_OK);
+    }
+    demand(muonium_writer_finish(writer) == MUONIUM_OK);
+    muonium_writer_destroy(writer);
 }
 
 /* The rest of an input that is taken from its front. */

@@ -53,14 +53,7 @@ static void seal_again(const muonium_reader *reader, const uint8_t *data, buffer
                MUONIUM_OK);
     }
     demand(mu_writer_seal(writer, seal) == MUONIUM_OK);
-    demand(muonium_writer_begin_sink(writer, append, out) == MUONIUM_OK);
-    for (size_t i = 0; i < muonium_reader_count(reader); i++) {
-        const muonium_entry *entry = muonium_reader_entry(reader, i);
-        demand(muonium_writer_data(writer, data + entry->offset, (size_t)entry->bytes) ==
-               MUONIUM_OK);
-    }
-    demand(muonium_writer_finish(writer) == MUONIUM_OK);
-    muonium_writer_destroy(writer);
+    write_data(writer, reader, data, out);
 }
 
 /* ---- the optimizer ---- */
