@@ -25,8 +25,7 @@ def show(name, *arrays):
 random = np.random.default_rng(1)
 shapes = {"h.0.attn.c_attn.weight": (96, 96), "h.0.mlp.experts.w1": (3, 24, 50), "wte.weight": (60, 40), "ln.bias": (40,)}
 values = [{n: random.standard_normal(s).astype("f4") for n, s in shapes.items()} for _ in range(4)]
-for recipe in ("muonium", "motif", "fp16", "fp32", "timm", "optax", "torch", "keller", "moonlight",
-               "nanochat", "dion2", "nordion2", "adamuon", "muonh"):
+for recipe in muonium.recipes():
     weights = {n: v.copy() for n, v in values[0].items()}
     optimizer = muonium.Optimizer(weights, recipe=recipe, lr=0.01, split_fused=True)
     for gradients in values[1:]:
