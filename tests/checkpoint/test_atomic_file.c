@@ -607,54 +607,30 @@ static void test_odd_answers(void **state)
 
 /* ---- memory ---- */
 
-static struct {
-    int calls, fail_at, held;
-} memory;
-
-static void *allocate_or_fail(void *context, size_t bytes, size_t alignment)
-{
-    void *block = NULL;
-    (void)context;
-    if (++memory.calls == memory.fail_at || posix_memalign(&block, alignment, bytes) != 0) {
-        return NULL;
-    }
-    memory.held++;
-    return block;
-}
-
-static void release_memory(void *context, void *block)
-{
-    (void)context;
-    memory.held--;
-    free(block);
-}
-
 /* Through a symbolic link, whose target needs memory too; and back. */
 static void test_every_allocation_fails_in_turn(void **state)
 {
-    static const muonium_allocator allocator = {allocate_or_fail, release_memory, NULL};
     char link[128];
     unsigned char content = 0;
     (void)state;
     snprintf(link, sizeof link, "%s/link", directory);
     assert_int_equal(symlink("file.safetensors", link), 0);
     assert_ok(save(path, 1));
-    assert_ok(muonium_set_allocator(&allocator));
+    test_count_memory();
     for (int loading = 0; loading < 2; loading++) {
         muonium_status status = MUONIUM_NO_MEMORY;
         for (int i = 1; status != MUONIUM_OK; i++) {
-            memory.calls = 0;
-            memory.fail_at = i;
+            test_fail_allocation(i, false);
             status = loading ? load(link, &content) : save(link, 2);
-            bool failed = memory.calls >= i;
-            memory.fail_at = 0;
+            bool failed = test_memory.calls >= i;
+            test_memory.fail_at = 0;
             assert_int_equal(status, failed ? MUONIUM_NO_MEMORY : MUONIUM_OK);
             assert_int_equal(content_of(path), failed && !loading ? 1 : 2);
             assert_int_equal(files_in_directory(), 2);
             assert_int_equal(fault.open_files, 0);
-            assert_int_equal(memory.held, 0);
+            assert_int_equal(test_memory.alive, 0);
         }
-        assert_true(memory.calls > 4);
+        assert_true(test_memory.calls > 4);
     }
     assert_int_equal(content, 2);
     assert_ok(muonium_set_allocator(NULL));

@@ -66,31 +66,6 @@ static void test_failing_sink_and_source(void **state)
     model_destroy(&other);
 }
 
-static struct {
-    long calls, fail_at;
-    bool persistent;
-    long alive;
-} memory;
-
-static void *allocate_or_fail(void *context, size_t count, size_t alignment)
-{
-    (void)context;
-    memory.calls++;
-    if (memory.fail_at > 0 &&
-        (memory.calls == memory.fail_at || (memory.persistent && memory.calls > memory.fail_at))) {
-        return NULL;
-    }
-    memory.alive++;
-    return aligned_alloc(alignment, (count + alignment - 1) / alignment * alignment + alignment);
-}
-
-static void release_memory(void *context, void *released)
-{
-    (void)context;
-    memory.alive -= released != NULL;
-    free(released);
-}
-
 static void ignore(void *context, const char *line)
 {
     (void)context;
@@ -178,9 +153,8 @@ static bytes positional_list(void)
 
 static void test_every_allocation_with_long_names(void **state)
 {
-    static const muonium_allocator allocator = {allocate_or_fail, release_memory, NULL};
     (void)state;
-    assert_ok(muonium_set_allocator(&allocator));
+    test_count_memory();
     muonium_optimizer *from = long_names(0.1), *to = long_names(0.2);
     bytes list = positional_list(), saved = {0}, before = {0};
     assert_ok(muonium_save_to(from, bytes_append, &saved));
@@ -189,15 +163,13 @@ static void test_every_allocation_with_long_names(void **state)
         bool done = false;
         for (long fail_at = 1; !done; fail_at++) {
             bytes out = {0}, after = {0};
-            long alive = memory.alive;
-            memory.calls = 0;
-            memory.fail_at = fail_at;
-            memory.persistent = false;
+            long alive = test_memory.alive;
+            test_fail_allocation(fail_at, false);
             muonium_status status = perform(what, to, &saved, &list, &out);
-            done = memory.calls < fail_at;
-            memory.fail_at = 0;
+            done = test_memory.calls < fail_at;
+            test_memory.fail_at = 0;
             assert_int_equal(status, done ? MUONIUM_OK : MUONIUM_NO_MEMORY);
-            assert_int_equal(memory.alive, alive);
+            assert_int_equal(test_memory.alive, alive);
             assert_ok(muonium_save_to(to, bytes_append, &after));
             assert_true(done || bytes_equal(&before, &after));
             bytes_free(&out);
@@ -211,15 +183,14 @@ static void test_every_allocation_with_long_names(void **state)
     bytes_free(&before);
     muonium_destroy(from);
     muonium_destroy(to);
-    assert_int_equal(memory.alive, 0);
+    assert_int_equal(test_memory.alive, 0);
     assert_ok(muonium_set_allocator(NULL));
 }
 
 static void test_every_allocation_fails_in_turn(void **state)
 {
-    static const muonium_allocator allocator = {allocate_or_fail, release_memory, NULL};
     (void)state;
-    assert_ok(muonium_set_allocator(&allocator));
+    test_count_memory();
     model m, other;
     create_stepped(&m, NULL, 0, MODEL_PARAMETERS);
     create_stepped(&other, "fp32", 0, MODEL_PARAMETERS);
@@ -229,17 +200,15 @@ static void test_every_allocation_fails_in_turn(void **state)
         for (int load = 0; load < 2; load++) {
             bool done = false;
             for (long fail_at = 1; !done; fail_at++) {
-                long alive = memory.alive;
-                memory.calls = 0;
-                memory.fail_at = fail_at;
-                memory.persistent = persistent == 1;
+                long alive = test_memory.alive;
+                test_fail_allocation(fail_at, persistent == 1);
                 bytes again = {0};
                 muonium_status status = load ? model_load(&other, &saved)
                                              : muonium_save_to(m.optimizer, bytes_append, &again);
-                done = memory.calls < fail_at;
-                memory.fail_at = 0;
+                done = test_memory.calls < fail_at;
+                test_memory.fail_at = 0;
                 assert_int_equal(status, done ? MUONIUM_OK : MUONIUM_NO_MEMORY);
-                assert_int_equal(memory.alive, alive);
+                assert_int_equal(test_memory.alive, alive);
                 assert_true(!done || load || bytes_equal(&again, &saved));
                 refused += !done;
                 bytes_free(&again);
@@ -260,7 +229,7 @@ static void test_every_allocation_fails_in_turn(void **state)
     bytes_free(&before);
     model_destroy(&m);
     model_destroy(&other);
-    assert_int_equal(memory.alive, 0);
+    assert_int_equal(test_memory.alive, 0);
     assert_ok(muonium_set_allocator(NULL));
 }
 

@@ -5,55 +5,7 @@
  */
 #include "faults.h"
 
-#include <stdatomic.h>
-
 enum { AFTERWARDS = 3, LONGEST_LIFE = 64 }; /* operations */
-
-static struct {
-    atomic_long calls, alive;
-    atomic_long fail_at; /* the call that fails, from 1; 0: none */
-    atomic_bool persistent;
-} memory;
-
-static void *allocate(void *context, size_t count, size_t alignment)
-{
-    long call = atomic_fetch_add(&memory.calls, 1) + 1, fail_at = atomic_load(&memory.fail_at);
-    (void)context;
-    if (fail_at > 0 && (call == fail_at || (atomic_load(&memory.persistent) && call > fail_at))) {
-        return NULL;
-    }
-    void *given = NULL;
-    if (posix_memalign(&given, alignment, count) != 0) {
-        return NULL;
-    }
-    atomic_fetch_add(&memory.alive, 1);
-    return given;
-}
-
-static void release(void *context, void *given)
-{
-    (void)context;
-    atomic_fetch_sub(&memory.alive, 1);
-    free(given);
-}
-
-void allocations_count(void)
-{
-    static const muonium_allocator allocator = {allocate, release, NULL};
-    assert_ok(muonium_set_allocator(&allocator));
-}
-
-long allocations_alive(void)
-{
-    return atomic_load(&memory.alive);
-}
-
-static void arm(long fail_at, bool persistent)
-{
-    atomic_store(&memory.calls, 0);
-    atomic_store(&memory.persistent, persistent);
-    atomic_store(&memory.fail_at, fail_at);
-}
 
 /* Break what was handled well; the self-check alone. */
 static muonium_status spoil(subject *s, muonium_status status)
@@ -61,7 +13,7 @@ static muonium_status spoil(subject *s, muonium_status status)
     if (fault_sabotage(0, 4)) {
         ((unsigned char *)s->m.data)[7] ^= 1;
     } else if (fault_sabotage(1, 4)) {
-        atomic_fetch_add(&memory.alive, 1);
+        test_memory.alive++;
     } else if (fault_sabotage(2, 4)) {
         s->m.grad[0][0] += 1;
     }
@@ -74,7 +26,7 @@ static void fail_one(const configuration *c, size_t index, long call, bool persi
                      const bytes *views)
 {
     static subject s;
-    long alive = atomic_load(&memory.alive);
+    long alive = test_memory.alive;
     subject_begin(&s, c, "state");
     if (subject_live(&s, 0, index) != MUONIUM_OK) {
         fault_expect(false, "the operations before it fail: %s", muonium_last_error());
@@ -86,9 +38,9 @@ static void fail_one(const configuration *c, size_t index, long call, bool persi
     }
     bytes before = subject_view(&s);
     size_t logged = s.log.count;
-    arm(call, persistent);
+    test_fail_allocation(call, persistent);
     muonium_status status = life[index].run(&s);
-    arm(0, false);
+    test_fail_allocation(0, false);
     status = spoil(&s, status);
     bytes after = subject_view(&s);
     /* A log that is short of details, for want of memory, is no reason to fail. */
@@ -114,8 +66,7 @@ static void fail_one(const configuration *c, size_t index, long call, bool persi
     bytes_free(&before);
     bytes_free(&after);
     subject_end(&s);
-    fault_expect(atomic_load(&memory.alive) == alive, "%ld allocations leak",
-                 atomic_load(&memory.alive) - alive);
+    fault_expect(test_memory.alive == alive, "%ld allocations leak", test_memory.alive - alive);
 }
 
 /* A life without faults: what is seen, and how often each operation allocates. */
@@ -124,9 +75,9 @@ static void count_allocations(const configuration *c, bytes *views, long *calls)
     static subject s;
     subject_begin(&s, c, "state");
     for (size_t i = 0; i < life_length; i++) {
-        arm(0, false);
+        test_fail_allocation(0, false);
         assert_ok(subject_live(&s, i, i + 1));
-        calls[i] = atomic_load(&memory.calls);
+        calls[i] = test_memory.calls;
         views[i] = subject_view(&s);
     }
     subject_end(&s);
@@ -150,7 +101,7 @@ void faults_of_allocations(void)
     /* Those that allocate differently: with and without moments, means and copies. */
     static const char *const names[] = {"muonium",       "torch",         "normuon",
                                         "bf16 momentum", "master copies", "everything"};
-    allocations_count();
+    test_count_memory();
     files_without_sync();
     for (size_t k = 0; k < sizeof names / sizeof names[0]; k++) {
         const configuration *c = subject_configuration(names[k]);

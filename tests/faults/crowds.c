@@ -132,7 +132,7 @@ void faults_of_many_optimizers(void)
 {
     static little alone, many[OPTIMIZERS];
     test_rng rng = test_rng_start("many");
-    allocations_count();
+    test_count_memory();
     assert_ok(muonium_set_threads(2));
     test_fill_normal_f32(&rng, shared_grad, ROWS * COLS);
     little_begin(&alone);
@@ -140,7 +140,7 @@ void faults_of_many_optimizers(void)
         assert_ok(muonium_step(alone.optimizer));
     }
     size_t threads = threads_of_process(), descriptors = open_descriptors();
-    long alive = allocations_alive();
+    long alive = test_memory.alive;
     for (size_t i = 0; i < OPTIMIZERS; i++) {
         little_begin(&many[i]);
     }
@@ -171,8 +171,7 @@ void faults_of_many_optimizers(void)
         fault_expect(more_threads <= threads + 1, "%zu threads became %zu", threads, more_threads);
         fault_expect(more_descriptors == descriptors, "%zu descriptors became %zu", descriptors,
                      more_descriptors);
-        fault_expect(allocations_alive() == alive, "%ld allocations leak",
-                     allocations_alive() - alive);
+        fault_expect(test_memory.alive == alive, "%ld allocations leak", test_memory.alive - alive);
     }
     muonium_destroy(alone.optimizer);
 }

@@ -36,13 +36,6 @@ void faults_of_affinity(void);
 void faults_of_address_space(void);
 void faults_of_file_limits(void);
 
-/* ---- allocations.c ---- */
-
-/* From now on the library's memory is counted; called before it holds any. And how many
- * allocations are not released. */
-void allocations_count(void);
-long allocations_alive(void);
-
 /* ---- judge.c ---- */
 
 /* What a run is to inject; set once, before any kind. */

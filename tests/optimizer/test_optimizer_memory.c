@@ -11,41 +11,11 @@
 
 #include "optimizer_model.h"
 
-/* ---- an allocator that counts, and fails when told to ---- */
-
-static atomic_size_t live, made;
-static atomic_long until_failure = -1; /* how many succeed before one fails; below 0: all */
-
-static void *count_allocation(void *context, size_t bytes, size_t alignment)
-{
-    (void)context;
-    if (atomic_fetch_sub(&until_failure, 1) == 0) {
-        return NULL;
-    }
-    void *memory;
-    if (posix_memalign(&memory, alignment, bytes) != 0) {
-        return NULL;
-    }
-    memset(memory, 0xa5, bytes); /* nobody may count on zeros */
-    atomic_fetch_add(&live, 1);
-    atomic_fetch_add(&made, 1);
-    return memory;
-}
-
-static void count_release(void *context, void *memory)
-{
-    (void)context;
-    atomic_fetch_sub(&live, 1);
-    free(memory);
-}
-
 static int use_counting_allocator(void **state)
 {
     (void)state;
-    const muonium_allocator counting = {count_allocation, count_release, NULL};
-    until_failure = -1;
-    live = made = 0;
-    return muonium_set_allocator(&counting) == MUONIUM_OK ? 0 : -1;
+    test_count_memory();
+    return 0;
 }
 
 static int use_usual_allocator(void **state)
@@ -59,7 +29,7 @@ static int use_usual_allocator(void **state)
 static void assert_out_of_memory(muonium_status status)
 {
     assert_status_message(status, MUONIUM_NO_MEMORY, "no memory");
-    assert_true(until_failure < 0);
+    assert_true(test_memory.calls >= test_memory.fail_at);
 }
 
 /* Create, group, add all, ask, step twice, with allocation `number` failing. Whatever fails
@@ -69,12 +39,12 @@ static bool survive(const muonium_options *options, long number, const model *ex
     model m = model_new();
     muonium_optimizer *untouched = (muonium_optimizer *)(void *)&m, *optimizer = untouched;
     bool failed = false;
-    until_failure = number;
+    test_fail_allocation(number, false);
     muonium_status status = muonium_create(options, &optimizer);
     if (status != MUONIUM_OK) {
         assert_out_of_memory(status);
         assert_ptr_equal(optimizer, untouched);
-        assert_int_equal(live, 0);
+        assert_int_equal(test_memory.alive, 0);
         assert_ok(muonium_create(options, &optimizer));
         failed = true;
     }
@@ -89,7 +59,7 @@ static bool survive(const muonium_options *options, long number, const model *ex
     for (size_t i = 0; i < MODEL_COUNT; i++) {
         muonium_tensor tensor = model_tensor(&m, i);
         snapshot before = snapshot_of(optimizer);
-        size_t live_before = live;
+        long alive_before = test_memory.alive;
         status = muonium_add(optimizer, &tensor, i % 3 == 0 ? group : NULL);
         if (status == MUONIUM_OK) {
             free(before.bytes);
@@ -97,7 +67,8 @@ static bool survive(const muonium_options *options, long number, const model *ex
         }
         assert_out_of_memory(status);
         snapshot_assert_same(&before, optimizer);
-        assert_true(live <= live_before + 2); /* room for more parameters and names may stay */
+        assert_true(test_memory.alive <=
+                    alive_before + 2); /* room for more parameters and names may stay */
         assert_ok(muonium_add(optimizer, &tensor, i % 3 == 0 ? group : NULL));
         failed = true;
     }
@@ -111,7 +82,7 @@ static bool survive(const muonium_options *options, long number, const model *ex
     for (size_t step = 1; step <= 2; step++) {
         model_set_grads(&m, step);
         snapshot before = snapshot_of(optimizer);
-        size_t live_before = live;
+        long alive_before = test_memory.alive;
         status = muonium_step(optimizer);
         if (status == MUONIUM_OK) {
             free(before.bytes);
@@ -119,13 +90,13 @@ static bool survive(const muonium_options *options, long number, const model *ex
         }
         assert_out_of_memory(status);
         snapshot_assert_same(&before, optimizer);
-        assert_int_equal(live, live_before);
+        assert_int_equal(test_memory.alive, alive_before);
         assert_ok(muonium_step(optimizer));
         failed = true;
     }
     model_assert_equal(&m, expected, "after a failed allocation");
     muonium_destroy(optimizer);
-    assert_int_equal(live, 0);
+    assert_int_equal(test_memory.alive, 0);
     model_free(&m);
     return failed;
 }
@@ -147,13 +118,13 @@ static void every_allocation_may_fail(void **state)
         assert_ok(muonium_step(optimizer));
     }
     muonium_destroy(optimizer);
-    assert_int_equal(live, 0);
-    long number = 0;
+    assert_int_equal(test_memory.alive, 0);
+    long number = 1;
     while (survive(&options, number, &expected)) {
         number++;
     }
-    until_failure = -1;
-    printf("%ld allocations failed in turn\n", number);
+    test_fail_allocation(0, false);
+    printf("%ld allocations failed in turn\n", number - 1);
     assert_true(number > 5 * MODEL_COUNT);
     model_free(&expected);
 }
@@ -174,19 +145,20 @@ static void a_log_without_memory_is_shorter(void **state)
     options.log = count_line;
     options.log_context = &lines;
     muonium_optimizer *optimizer = model_optimizer(&m, &options);
-    made = 0;
+    test_memory.calls = 0;
     assert_ok(muonium_step(optimizer));
     muonium_destroy(optimizer);
-    size_t whole = lines, needed = made;
+    size_t whole = lines;
+    long needed = test_memory.calls;
     lines = 0;
     optimizer = model_optimizer(&m, &options);
-    until_failure = (long)needed - 1; /* the log is what a first step allocates last */
+    test_fail_allocation(needed, false); /* the log is what a first step allocates last */
     assert_ok(muonium_step(optimizer));
-    assert_true(until_failure < 0);
+    assert_true(test_memory.calls >= test_memory.fail_at);
     assert_true(lines >= 1 && lines < whole);
-    until_failure = -1;
+    test_fail_allocation(0, false);
     muonium_destroy(optimizer);
-    assert_int_equal(live, 0);
+    assert_int_equal(test_memory.alive, 0);
     model_free(&m);
 }
 
@@ -206,7 +178,7 @@ static void later_steps_allocate_nothing(void **state)
     options.master = options.normuon = options.stochastic_rounding = true;
     muonium_optimizer *optimizer = model_optimizer(&m, &options);
     assert_ok(muonium_step(optimizer));
-    made = 0;
+    test_memory.calls = 0;
     for (size_t step = 2; step <= 5; step++) {
         double norm, factor, value;
         model_set_grads(&m, step);
@@ -234,9 +206,9 @@ static void later_steps_allocate_nothing(void **state)
     /* Neither does one that is refused. */
     put_element(m.grads[0], model_specs[0].dtype, 0, (float)(1.0 / 0.0));
     assert_status_message(muonium_step(optimizer), MUONIUM_NON_FINITE, "wide");
-    assert_int_equal(made, 0);
+    assert_int_equal(test_memory.calls, 0);
     muonium_destroy(optimizer);
-    assert_int_equal(live, 0);
+    assert_int_equal(test_memory.alive, 0);
     model_free(&m);
 }
 

@@ -6,7 +6,6 @@
 
 #include <math.h>
 #include <pthread.h>
-#include <stdatomic.h>
 
 #include "orthogonalize/run.h"
 #include "spectra.h"
@@ -495,43 +494,19 @@ static void zero_among_others_stays_alone(void **state)
 
 /* ---- memory ---- */
 
-static atomic_int allocations, held, fail_at; /* fail_at: which one fails; -1: none */
-
-static void *counting_allocate(void *context, size_t bytes, size_t alignment)
-{
-    (void)context;
-    if (atomic_fetch_add(&allocations, 1) == atomic_load(&fail_at)) {
-        return NULL;
-    }
-    void *memory = NULL;
-    if (posix_memalign(&memory, alignment, bytes) == 0) {
-        atomic_fetch_add(&held, 1);
-    }
-    return memory;
-}
-
-static void counting_release(void *context, void *memory)
-{
-    (void)context;
-    atomic_fetch_sub(&held, 1);
-    free(memory);
-}
-
 static void failing_allocations_are_errors(void **state)
 {
     (void)state;
-    const muonium_allocator counting = {counting_allocate, counting_release, NULL};
-    assert_ok(muonium_set_allocator(&counting));
+    test_count_memory();
     float x[SMALL] = {3, 1, 4, 1, 5, 9, 2, 6}, y[SMALL];
     muonium_view in = muonium_dense(MUONIUM_F32, small, x);
     muonium_view out = muonium_dense(MUONIUM_F32, small, y);
     int failures = 0;
-    for (int at = 0;; at++) {
+    for (int at = 1;; at++) {
         memset(y, 0xa5, sizeof y);
-        atomic_store(&allocations, 0);
-        atomic_store(&fail_at, at);
+        test_fail_allocation(at, false);
         muonium_status status = muonium_orthogonalize(small, NULL, &in, &out, NULL);
-        assert_int_equal(atomic_load(&held), 0);
+        assert_int_equal(test_memory.alive, 0);
         if (status == MUONIUM_OK) {
             break;
         }
@@ -540,21 +515,18 @@ static void failing_allocations_are_errors(void **state)
         for (size_t i = 0; i < sizeof y; i++) {
             assert_int_equal(((unsigned char *)y)[i], 0xa5);
         }
-        atomic_store(&fail_at, -1);
+        test_fail_allocation(0, false);
         assert_ok(muonium_orthogonalize(small, NULL, &in, &out, NULL));
     }
     assert_int_equal(failures, 2); /* the plan, and the workspace */
-    atomic_store(&fail_at, -1);
     assert_ok(muonium_set_allocator(NULL));
 }
 
 static void supplied_workspace_is_enough(void **state)
 {
     (void)state;
-    const muonium_allocator counting = {counting_allocate, counting_release, NULL};
     const muonium_shape shapes[] = {{1, 1, 1}, {3, 7, 5}, {1, 97, 31}, {9, 20, 33}, {2, 33, 130}};
-    atomic_store(&fail_at, -1);
-    assert_ok(muonium_set_allocator(&counting));
+    test_count_memory();
     for (int c = 0; c < 5 * 4 * 5 * 3; c++) {
         muonium_shape shape = shapes[c % 5];
         size_t bytes = shape.batch * shape.rows * shape.cols * sizeof(float);
@@ -577,9 +549,9 @@ static void supplied_workspace_is_enough(void **state)
         test_fill_normal_f32(&rng, x, bytes / sizeof(float));
         muonium_view in = muonium_dense(MUONIUM_F32, shape, x);
         muonium_view out = muonium_dense(MUONIUM_F32, shape, y);
-        atomic_store(&allocations, 0);
+        test_memory.calls = 0;
         assert_ok(muonium_plan_execute(plan, &in, &out, workspace, NULL));
-        assert_int_equal(atomic_load(&allocations), 0);
+        assert_int_equal(test_memory.calls, 0);
         for (size_t i = 0; gap > 0 && c % 2 == 0 && i < gap; i++) {
             assert_int_equal(((unsigned char *)workspace)[info.workspace + i], 0xa5);
         }
@@ -591,7 +563,7 @@ static void supplied_workspace_is_enough(void **state)
         test_guarded_free(y);
         test_guarded_free(workspace);
     }
-    assert_int_equal(atomic_load(&held), 0);
+    assert_int_equal(test_memory.alive, 0);
     assert_ok(muonium_set_allocator(NULL));
     assert_ok(muonium_set_threads(0));
 }

@@ -151,6 +151,45 @@ void test_guarded_free(void *memory)
     abort();
 }
 
+/* ---- memory that is counted and can fail ---- */
+
+struct test_memory test_memory;
+
+static void *allocate_or_fail(void *context, size_t bytes, size_t alignment)
+{
+    long call = atomic_fetch_add(&test_memory.calls, 1) + 1, fail_at = test_memory.fail_at;
+    void *memory = NULL;
+    (void)context;
+    if (call == fail_at || (fail_at > 0 && call > fail_at && test_memory.persistent) ||
+        posix_memalign(&memory, alignment, bytes) != 0) {
+        return NULL;
+    }
+    memset(memory, 0xa5, bytes); /* nobody may count on zeros */
+    test_memory.alive++;
+    return memory;
+}
+
+static void release_counted(void *context, void *memory)
+{
+    (void)context;
+    test_memory.alive--;
+    free(memory);
+}
+
+void test_count_memory(void)
+{
+    static const muonium_allocator allocator = {allocate_or_fail, release_counted, NULL};
+    test_fail_allocation(0, false);
+    assert_ok(muonium_set_allocator(&allocator));
+}
+
+void test_fail_allocation(long call, bool persistent)
+{
+    test_memory.calls = 0;
+    test_memory.persistent = persistent;
+    test_memory.fail_at = call;
+}
+
 /* ---- errors ---- */
 
 void test_check_status(muonium_status status, muonium_status expected, const char *part,

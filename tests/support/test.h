@@ -13,6 +13,7 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -64,6 +65,21 @@ void *test_guarded_alloc(size_t bytes, size_t gap);
 void *test_guarded_alloc_front(size_t bytes, size_t gap);
 
 void test_guarded_free(void *memory); /* NULL is allowed */
+
+/* ---- memory that is counted and can fail ---- */
+
+extern struct test_memory {
+    atomic_long calls;      /* since test_fail_allocation; those that fail included */
+    atomic_long alive;      /* blocks that are not released */
+    atomic_long fail_at;    /* the call that fails, from 1; 0: none */
+    atomic_bool persistent; /* and all after it */
+} test_memory;
+
+/* Let the library take its memory from an allocator that counts here. */
+void test_count_memory(void);
+
+/* Count calls from 0 again, and let one fail. */
+void test_fail_allocation(long call, bool persistent);
 
 /* ---- errors ---- */
 

@@ -7,7 +7,6 @@
 
 #include <math.h>
 #include <pthread.h>
-#include <stdatomic.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -383,30 +382,6 @@ static void test_errors(void **state)
 
 /* ---- memory ---- */
 
-static struct {
-    atomic_long calls, alive;
-    atomic_long fail_at; /* the call that fails, from 1; 0: none */
-} memory;
-
-static void *allocate(void *context, size_t bytes, size_t alignment)
-{
-    (void)context;
-    void *given;
-    if (atomic_fetch_add(&memory.calls, 1) + 1 == atomic_load(&memory.fail_at) ||
-        posix_memalign(&given, alignment, bytes) != 0) {
-        return NULL;
-    }
-    atomic_fetch_add(&memory.alive, 1);
-    return given;
-}
-
-static void release(void *context, void *given)
-{
-    (void)context;
-    atomic_fetch_sub(&memory.alive, 1);
-    free(given);
-}
-
 /* A call with two arrays that are copied together. Allocation `fail_at` fails. */
 static bool succeeds(const float *in, float *out, const char *eps, long fail_at)
 {
@@ -416,10 +391,9 @@ static bool succeeds(const float *in, float *out, const char *eps, long fail_at)
     add(&call, MU_XLA_F32, (void *)(uintptr_t)in, out, 2, (int64_t[]){ROWS, COLS});
     set(&call, "nonfinite", "skip");
     set(&call, "eps", eps);
-    atomic_store(&memory.calls, 0);
-    atomic_store(&memory.fail_at, fail_at);
+    test_fail_allocation(fail_at, false);
     bool succeeded = muonium_xla_orthogonalize(&call.frame) == NULL;
-    atomic_store(&memory.fail_at, 0);
+    test_memory.fail_at = 0;
     return succeeded;
 }
 
@@ -429,12 +403,12 @@ static void test_memory_comes_from_the_hook(void **state)
     float in[SIZE], out[SIZE];
     test_rng rng = test_rng_start("memory");
     test_fill_normal_f32(&rng, in, SIZE);
-    long before = atomic_load(&memory.alive);
+    long before = test_memory.alive;
     assert_true(succeeds(in, out, "1e-6", 0));
-    long with_plan = atomic_load(&memory.calls), plan = atomic_load(&memory.alive) - before;
+    long with_plan = test_memory.calls, plan = test_memory.alive - before;
     assert_true(plan > 0);
     assert_true(succeeds(in, out, "1e-6", 0)); /* by the plan that was kept */
-    long without_plan = atomic_load(&memory.calls);
+    long without_plan = test_memory.calls;
     assert_true(without_plan < with_plan);
 
     long fail_at = 1, alive = before + plan;
@@ -442,13 +416,13 @@ static void test_memory_comes_from_the_hook(void **state)
         assert_int_equal(error_code, MU_XLA_RESOURCE_EXHAUSTED);
         assert_non_null(strstr(error_text, "out of memory"));
         /* Nothing is left behind but the plan, once that was made. */
-        long more = atomic_load(&memory.alive) - alive;
+        long more = test_memory.alive - alive;
         assert_true(more == 0 || more == plan);
     }
-    assert_int_equal(atomic_load(&memory.alive), alive + plan);
+    assert_int_equal(test_memory.alive, alive + plan);
     assert_true(fail_at > without_plan);
     assert_true(succeeds(in, out, "1e-6", 0));
-    assert_int_equal(atomic_load(&memory.calls), without_plan);
+    assert_int_equal(test_memory.calls, without_plan);
 }
 
 /* ---- several threads of the program, more plans than are kept ---- */
@@ -554,8 +528,7 @@ static void test_children_of_fork(void **state)
 
 int main(void)
 {
-    static const muonium_allocator allocator = {allocate, release, NULL};
-    muonium_set_allocator(&allocator);
+    test_count_memory();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_metadata),
         cmocka_unit_test(test_only_execution_does_something),
