@@ -404,31 +404,6 @@ static void test_largest_tensors(void **state)
 
 /* ---- memory ---- */
 
-typedef struct scarce {
-    size_t held; /* allocations not yet released */
-    size_t calls;
-    size_t fail_at;    /* this call, counted from 1, fails; 0: none */
-    size_t held_bytes; /* the most ever asked for in total */
-} scarce;
-
-static void *allocate_scarce(void *context, size_t bytes, size_t alignment)
-{
-    scarce *memory = context;
-    memory->held_bytes += bytes;
-    if (++memory->calls == memory->fail_at) {
-        return NULL;
-    }
-    memory->held++;
-    void *block = NULL;
-    return posix_memalign(&block, alignment, bytes) == 0 ? block : NULL;
-}
-
-static void release_scarce(void *context, void *memory)
-{
-    ((scarce *)context)->held--;
-    free(memory);
-}
-
 static muonium_status write_and_read(buffer *file)
 {
     muonium_writer *writer = NULL;
@@ -466,19 +441,16 @@ static muonium_status write_and_read(buffer *file)
 static void test_every_allocation_fails_in_turn(void **state)
 {
     static buffer file;
-    scarce memory = {0};
-    muonium_allocator allocator = {allocate_scarce, release_scarce, &memory};
     (void)state;
-    assert_ok(muonium_set_allocator(&allocator));
+    test_count_memory();
     assert_ok(write_and_read(&file));
-    size_t calls = memory.calls;
-    assert_int_equal(memory.held, 0);
+    long calls = test_memory.calls;
+    assert_int_equal(test_memory.alive, 0);
     assert_true(calls > 10);
-    for (size_t i = 1; i <= calls; i++) {
-        memory.calls = 0;
-        memory.fail_at = i;
+    for (long i = 1; i <= calls; i++) {
+        test_fail_allocation(i, false);
         assert_int_equal(write_and_read(&file), MUONIUM_NO_MEMORY);
-        assert_int_equal(memory.held, 0);
+        assert_int_equal(test_memory.alive, 0);
     }
     muonium_set_allocator(NULL);
 }
@@ -487,13 +459,11 @@ static void test_every_allocation_fails_in_turn(void **state)
 static void test_memory_is_bounded(void **state)
 {
     static const char lie[] = "\xff\xe0\xf5\x05\0\0\0\0{\"w\":{\"dtype\":\"F64\",";
-    scarce memory = {0};
-    muonium_allocator allocator = {allocate_scarce, release_scarce, &memory};
     muonium_reader *reader;
     (void)state;
-    assert_ok(muonium_set_allocator(&allocator));
+    test_count_memory();
     assert_int_equal(muonium_reader_open_memory(lie, sizeof lie - 1, &reader), MUONIUM_FORMAT);
-    assert_true(memory.held_bytes < 4096);
+    assert_true(test_memory.bytes < 4096);
     muonium_set_allocator(NULL);
 }
 

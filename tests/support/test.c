@@ -160,6 +160,7 @@ static void *allocate_or_fail(void *context, size_t bytes, size_t alignment)
     long call = atomic_fetch_add(&test_memory.calls, 1) + 1, fail_at = test_memory.fail_at;
     void *memory = NULL;
     (void)context;
+    test_memory.bytes += (long)bytes;
     if (call == fail_at || (fail_at > 0 && call > fail_at && test_memory.persistent) ||
         posix_memalign(&memory, alignment, bytes) != 0) {
         return NULL;
@@ -185,7 +186,7 @@ void test_count_memory(void)
 
 void test_fail_allocation(long call, bool persistent)
 {
-    test_memory.calls = 0;
+    test_memory.calls = test_memory.bytes = 0;
     test_memory.persistent = persistent;
     test_memory.fail_at = call;
 }

@@ -70,6 +70,7 @@ void test_guarded_free(void *memory); /* NULL is allowed */
 
 extern struct test_memory {
     atomic_long calls;      /* since test_fail_allocation; those that fail included */
+    atomic_long bytes;      /* that these asked for */
     atomic_long alive;      /* blocks that are not released */
     atomic_long fail_at;    /* the call that fails, from 1; 0: none */
     atomic_bool persistent; /* and all after it */
