@@ -1,14 +1,19 @@
 #!/usr/bin/env python3
 """Measures this machine on one page: every product and orthogonalisation beside its peers.
 
-    bench/report.py COMMAND [--quick] [--save [DIRECTORY]] [--name NAME] [--seconds S]
-                    [--rounds N] [--limit S] [--torch]
+    bench/report.py COMMAND [--quick | --full] [--save [DIRECTORY]] [--name NAME] [--seconds S]
+                    [--rounds N] [--limit S]
 
 COMMAND is the built `muonium`. The script tries every installed CBLAS library, and OpenBLAS with
 each of its kernels that this CPU can run. The fastest library in its best setting is the peer of
 all tables, ratios and the chart. Each other library has its own columns. Then the script runs
 `muonium bench` on all threads and on one, with the AVX2 kernels too if better ones are in use, and
-five iterations in NumPy if this Python has it. --torch adds bench/python_step.py.
+five iterations in NumPy if this Python has it. --full takes about twenty minutes more: MKL from
+PyPI joins the peers, and the page gets steps under every recipe, the prediction for many cores,
+PyTorch and JAX.
+
+A figure whose rounds differ by more than 10 % is marked with ~. The page says how much CPU time
+others took, and begins with a warning if that was much.
 
 It takes up to five minutes. Rounds that do not fit into --limit are left out. --quick takes less
 than one minute, with fewer sizes and rough figures. The page is printed. --save also writes
@@ -18,6 +23,7 @@ default. Run it on an otherwise idle machine.
 
 import argparse
 import json
+import math
 import os
 import platform
 import re
@@ -26,6 +32,11 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+
+sys.dont_write_bytecode = True  # a measurement leaves nothing in the sources
+
+import disturbance  # noqa: E402
+import extras  # noqa: E402
 
 HERE = Path(__file__).resolve().parent
 SIZES = (32, 64, 128, 256, 512, 1024, 2048)
@@ -76,9 +87,10 @@ def best_of(runs):
         return row["name"], row["batch"], row["m"], row["n"]
     rows = {}  # a slow peer may be measured in some of the runs only
     for row in (row for run in runs for row in run["results"]):
-        fastest = rows.setdefault(key_of(row), row)
-        rows[key_of(row)] = row if row["seconds"] < fastest["seconds"] else fastest
-    best["results"] = [dict(row) for row in rows.values()]
+        rows.setdefault(key_of(row), []).append(row)
+    best["results"] = [dict(min(same, key=lambda row: row["seconds"])) for same in rows.values()]
+    for row, same in zip(best["results"], rows.values()):
+        row["spread_percent"] = disturbance.spread([each["seconds"] for each in same])
     best["left_out"] = [row for row in best["left_out"] if key_of(row) not in rows]
     for row in best["results"]:
         bound = 0
@@ -108,8 +120,11 @@ def machine():
             set(flags.group(1).split()) if flags else set(), len(os.sched_getaffinity(0)))
 
 
-def settings(flags):
-    """Name, library and environment of every CBLAS setting to try."""
+def settings(flags, more):
+    """Name, library and environment of every CBLAS setting to try; `more` are paths of libraries."""
+    for path in more:
+        environment = {"MUONIUM_BENCH_BLAS": path, "LD_LIBRARY_PATH": str(Path(path).parent)}
+        yield f"{Path(path).name} of PyPI", path, environment
     for library in LIBRARIES:
         found = {"MUONIUM_BENCH_BLAS": library}
         yield library, library, found
@@ -123,18 +138,15 @@ def settings(flags):
 def peer_rate(run):
     """The geometric mean of the peer's rates in GF/s; 0 if it was too slow to be measured."""
     rates = [row["gflops"] for row in run["results"] if row["name"] in ("cblas_ssyrk", "cblas_sgemm")]
-    product = 1
-    for rate in rates:
-        product *= rate
-    return 0 if run["left_out"] or not rates else product ** (1 / len(rates))
+    return 0 if run["left_out"] or not rates else math.prod(rates) ** (1 / len(rates))
 
 
-def try_peers(command, flags, sizes, seconds):
+def try_peers(command, flags, sizes, seconds, more=()):
     """The best setting of every library that can be loaded, the fastest first: name, environment
     and rate; and the rate of every setting."""
     best, rates = {}, {}
     shapes = "--shapes=" + ",".join(f"{m}x{m}" for m in sizes)
-    for name, library, environment in settings(flags):
+    for name, library, environment in settings(flags, more):
         if library is None and best:
             break
         run = bench(command, "--products", shapes, f"--seconds={seconds}", environment=environment)
@@ -189,7 +201,7 @@ def run_rounds(options, jobs, progress, start):
 
 def measure(options):
     model, flags, cpus = machine()
-    start = time.monotonic()
+    start, watch = time.monotonic(), disturbance.Watch()
     sizes = SIZES[1:4] if options.quick else SIZES
     squares = "--shapes=" + ",".join(f"{m}x{m}" for m in sizes)
     length = f"--seconds={options.seconds}"
@@ -197,7 +209,8 @@ def measure(options):
     found = {"machine": model, "cpus": cpus, "system": platform.platform()}
     progress.next(1 if options.quick else 8, "CBLAS libraries")
     best, found["settings"] = try_peers(options.command, flags, sizes[:2] if options.quick else TRIED,
-                                        min(options.seconds, 0.05))
+                                        min(options.seconds, 0.05),
+                                        filter(None, [extras.mkl()] if options.full else []))
     peer = best[0][1] if best else {}
     whole = [squares] if options.quick else ["--gpt2"]
     short = 2 if options.quick else 12
@@ -222,22 +235,27 @@ def measure(options):
     if not options.quick:
         progress.next(5 * options.seconds * len(IN_NUMPY), "five iterations in NumPy")
         found["numpy"] = iterations_in_numpy(IN_NUMPY, 5 * options.seconds)
-    if options.torch:
-        progress.next(60, "PyTorch")
-        found["torch"] = subprocess.run(
-            [sys.executable, str(HERE / "python_step.py")], check=True, text=True,
-            capture_output=True,
-            env={**os.environ, "PYTHONPATH": str(HERE.parent / "python")}).stdout
+    if options.full:
+        found.update(extras.measure(options.command, progress))
+    found["disturbance"] = watch.finish()
     return found
 
 
 # ---- the page ----
 
-def percent(run, name, m):
+def square(run, name, m):
     for row in run["results"]:
         if row["name"] == name and (row["m"], row["n"], row["batch"]) == (m, m, 1):
-            return row["percent_of_peak"]
+            return row
     return None
+
+
+def share_of_peak(row):
+    return "–" if row is None else f"{disturbance.mark(row)}{row['percent_of_peak']:.0f} %"
+
+
+def milliseconds(row):
+    return f"{disturbance.mark(row)}{1e3 * row['seconds']:.3g}"
 
 
 def shape_of(row):
@@ -255,9 +273,7 @@ def products_table(runs):
              + " |", "|---" * (len(columns) + 1) + "|"]
     sizes = sorted({row["m"] for row in runs["Muonium"]["results"] if row["name"] == "gram"})
     for m in sizes:
-        values = [percent(run, name, m) for _, run, name in columns]
-        lines.append(f"| {m} | " + " | ".join("–" if v is None else f"{v:.0f} %" for v in values)
-                     + " |")
+        lines.append(f"| {m} | " + " | ".join(share_of_peak(square(run, name, m)) for _, run, name in columns) + " |")
     return lines
 
 
@@ -279,7 +295,7 @@ def orthogonalize_table(run):
         quintics = [time[h] for h in ("standard", "gram") if h in time]
         lines.append(
             f"| {shape} | "
-            + " | ".join(f"{1e3 * time[h]:.3g}" if h in time else "–" for h in headings)
+            + " | ".join(milliseconds(rows[h]) if h in rows else "–" for h in headings)
             + f" | {rows['orthogonalize']['percent_of_peak']:.0f} % | "
             + (f"{min(quintics) / ours:.2f}" if quintics else "–") + " | "
             + (f"{time['plain cblas'] / ours:.1f}" if "plain cblas" in time else "–") + " |")
@@ -306,14 +322,16 @@ def optimizer_table(run):
                  else f"{row['percent_of_copy']:.0f} % of copy")
         if "scratch_per_largest_matrix" in row:
             share += f"; scratch {row['scratch_per_largest_matrix']:.1f} × the largest matrix"
-        lines.append(f"| {row['name']}, {shape_of(row)} | {1e3 * row['seconds']:.3g} | {share} |")
+        lines.append(f"| {row['name']}, {shape_of(row)} | {milliseconds(row)} | {share} |")
     return lines
 
 
 def page(found, command_line, quick=False):
     run = found["all_threads"]
+    others = disturbance.describe(found.get("disturbance"))
     lines = [
         f"# {found['machine']}, {found['cpus']} CPUs", "",
+        *([others, ""] if others else []),
         *(["A quick run (--quick): few sizes, rough figures.", ""] if quick else []),
         f"`{command_line}`, rounds: {found['rounds']}, the best counts. Muonium {run['version']}, kernel "
         f"{run['kernel']}, {found['system']}.", "",
@@ -326,7 +344,8 @@ def page(found, command_line, quick=False):
         *([f"- Round trip: a word takes {run['nearest_round_trip_ns']:.0f} to "
            f"{run['farthest_round_trip_ns']:.0f} ns from one thread to another and back."]
           if "farthest_round_trip_ns" in run else []),
-        "- Symmetric products count the flops of one triangle.", "",
+        "- Symmetric products count the flops of one triangle.",
+        f"- ~ marks figures whose rounds differ by more than {disturbance.SPREAD} %.", "",
         "docs/performance.md explains the columns.", "",
         "## Products, percent of peak", ""]
     lines += products_table({"Muonium": found["products"], **(
@@ -360,8 +379,7 @@ def page(found, command_line, quick=False):
     if "step_overhead_percent" in run:
         lines += ["", f"A Muon step on 768×3072 takes {run['step_overhead_percent']:.1f} % more "
                       "time than its orthogonalisation."]
-    if "torch" in found:
-        lines += ["", "## PyTorch", "", found["torch"].strip()]
+    lines += extras.sections(found)
     return "\n".join(lines) + "\n"
 
 
@@ -393,7 +411,7 @@ def picture(found):
     labels = []
     for name in PRODUCTS:
         points = [(x_of(m), y_of(v)) for m in sizes
-                  if (v := percent(run, name, m)) is not None]
+                  if (row := square(run, name, m)) is not None for v in [row["percent_of_peak"]]]
         if points:
             dash = ' stroke-dasharray="5 4"' if name.startswith("cblas") else ""
             path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
@@ -413,7 +431,10 @@ def picture(found):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("command")
-    parser.add_argument("--quick", action="store_true", help="less than a minute, rough figures")
+    length = parser.add_mutually_exclusive_group()
+    length.add_argument("--quick", action="store_true", help="less than a minute, rough figures")
+    length.add_argument("--full", action="store_true",
+                        help="twenty minutes more: MKL, every recipe, many cores, PyTorch, JAX")
     parser.add_argument("--save", type=Path, nargs="?", const=HERE / "results", metavar="DIRECTORY",
                         help="write the page, its data and a chart there (bench/results)")
     parser.add_argument("--name", help="name of the files (default: processor and instruction set)")
@@ -421,15 +442,14 @@ def main():
     parser.add_argument("--rounds", type=int, help="number of runs; the best counts (2, with --quick 1)")
     parser.add_argument("--limit", type=float, default=270, metavar="SECONDS",
                         help="start no round that would end later (270)")
-    parser.add_argument("--torch", action="store_true", help="compare with PyTorch too")
     options = parser.parse_args()
     if options.seconds is None:
         options.seconds = 0.05 if options.quick else 0.2
     if options.rounds is None:
         options.rounds = 1 if options.quick else 2
     if not options.quick:
-        print("this takes up to five minutes; BENCH_FLAGS=--quick takes less than one",
-              file=sys.stderr)
+        print("this takes up to five minutes; BENCH_FLAGS=--quick takes less than one"
+              if not options.full else "this takes up to half an hour", file=sys.stderr)
     try:
         found = measure(options)
     except subprocess.CalledProcessError as error:

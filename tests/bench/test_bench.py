@@ -141,11 +141,13 @@ def test_nothing_is_left_behind(tmp_path):
     os.chmod(command, 0o755)
     root = tmp_path / "checkout"
     (root / "bench").mkdir(parents=True)
-    (root / "bench" / "report.py").write_text(REPORT.read_text())
+    modules = ["disturbance.py", "extras.py", "report.py"]
+    for module in modules:
+        (root / "bench" / module).write_text((REPORT.parent / module).read_text())
     done = subprocess.run([sys.executable, root / "bench" / "report.py", command, "--quick"],
                           cwd=root, check=True, capture_output=True, text=True)
     assert "| 64 | 50 % |" in done.stdout and "not saved: --save" in done.stdout
-    assert [path.name for path in root.rglob("*")] == ["bench", "report.py"]
+    assert sorted(path.name for path in root.rglob("*")) == ["bench", *modules]
 
 
 def turns(*arguments):
