@@ -1,12 +1,12 @@
 """Every code block of README and docs is executed, or is listed here with the reason why it cannot be.
 
 The tutorial and the session of docs/checkpoints.md are executed by test_docs.py and
-test_docs_checkpoints.py. Here: blocks of Python run, page by page, in one namespace with what the text
-says that the reader has; blocks of C are compiled; lines of commands name commands, options, targets and
-files that exist. What is printed under a command is compared where the two tests above do so."""
+test_docs_checkpoints.py, blocks that need JAX, PyTorch 2 or its frameworks by
+tests/compare/test_pages.py. Here: all other blocks of Python run, page by page, in one namespace with
+what the text says that the reader has; blocks of C are compiled; lines of commands name commands,
+options, targets and files that exist."""
 
 import os
-import pathlib
 import re
 import subprocess
 import sys
@@ -14,35 +14,21 @@ import sys
 import pytest
 
 import torch_isa
-from muonium_command import BUILD, MUONIUM, run
+from muonium_command import BUILD, run
+from pages import BLOCK, PAGES, SOURCE, blocks_of, name_of, python_of
 
-SOURCE = pathlib.Path(__file__).resolve().parents[2]
-PAGES = [SOURCE / "README.md", SOURCE / "CONTRIBUTING.md", SOURCE / "python/README.md",
-         *sorted((SOURCE / "docs").glob("*.md")), *sorted((SOURCE / "docs/site").glob("*.md")),
-         *sorted((SOURCE / "examples").rglob("*.md"))]
-ELSEWHERE = {"docs/tutorial.md", "docs/checkpoints.md"}  # whole sessions, run by the other tests
-DRAWINGS = {"docs/design.md", "docs/kernels.md"}  # a diagram in the first block
-OUTPUT = {"docs/reliability.md": "what runs of minutes printed; the tests that ran are named beside it"}
-# Pages whose Python needs what Debian does not have. Their blocks are only parsed, and the names that
-# they take from Muonium must exist where the module can be imported.
-PARSED = {"docs/jax.md": "JAX", "docs/pytorch.md": "PyTorch 2 and its frameworks"}
-# Blocks by their first line.
-NOT_RUN = {
-    "import muonium.optax": "JAX",
-    'host = [torch.nn.Parameter(p.detach().to("cpu").pin_memory()) for p in model.parameters()]': "a GPU",
-}
-
-BLOCK = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.M | re.S)
-
-
-def name_of(path):
-    return str(path.relative_to(SOURCE))
-
-
-def blocks_of(path):
-    """(language, text) of the fenced blocks, without their indentation."""
-    return [(language, re.sub(rf"^{indent}", "", text, flags=re.M))
-            for indent, language, text in BLOCK.findall(path.read_text("utf-8"))]
+# Pages of whole sessions, and the tests that run them.
+ELSEWHERE = {"docs/tutorial.md": "test_docs.py", "docs/checkpoints.md": "test_docs_checkpoints.py"}
+# Blocks that are not run, by page, with the reason.
+OUTPUT = {"docs/reliability.md": "what runs of minutes printed; the tests that ran are named beside it",
+          "docs/distributed.md": "losses of the MPI example after a minute of training"}
+DRAWINGS = {"docs/design.md": "the layers as a diagram", "docs/kernels.md": "packing as a diagram"}
+FORMULAS = {"docs/direct.md", "docs/numerics.md"}  # indented lines with letters beyond ASCII
+TABS = {"docs/site/index.md": "indented lines are the text of tabs; their blocks are fenced"}
+# What lines of commands begin with. They are not run, because they take minutes, install something, need
+# another machine or a file of the reader's: what they name is checked instead. Sessions, which begin with
+# "$ muonium" and show what is printed, are run.
+PROGRAMS = {"muonium", "make", "pip", "python3", "mpirun", "torchrun", "cmake"}
 
 
 def of_language(wanted):
@@ -54,12 +40,20 @@ def of_language(wanted):
 
 def test_every_block_is_of_a_known_kind():
     for path in PAGES:
-        languages = {language for language, _ in blocks_of(path)}
+        name, languages = name_of(path), {language for language, _ in blocks_of(path)}
         assert languages <= {"", "c", "python", "sh", "text"}, path
         if "sh" in languages:
-            assert name_of(path) in ELSEWHERE, path
+            assert name in ELSEWHERE, path
         if "text" in languages:
-            assert name_of(path) in ELSEWHERE | set(OUTPUT), path
+            assert name in {*ELSEWHERE, *OUTPUT, *DRAWINGS}, path
+
+
+def test_what_is_listed_is_there():
+    languages = {name_of(path): {language for language, _ in blocks_of(path)} for path in PAGES}
+    for name, test in ELSEWHERE.items():
+        assert {"sh", "text"} <= languages[name]
+        assert f'"{name}"' in (SOURCE / "tests/docs" / test).read_text()
+    assert all("text" in languages[name] for name in {**OUTPUT, **DRAWINGS})
 
 
 # ---- Python ----
@@ -109,19 +103,13 @@ def without_jax(text):
 
 
 @pytest.mark.skipif("LD_PRELOAD" in os.environ, reason="PyTorch is not instrumented")
-@pytest.mark.parametrize("path, blocks", of_language("python"))
-def test_python(path, blocks, tmp_path):
-    if name_of(path) in PARSED:
-        for text in blocks:
-            compile(text, str(path), "exec")
-        return
+@pytest.mark.parametrize("path", [pytest.param(path, id=name_of(path)) for path in PAGES
+                                  if python_of(path, from_pypi=False)])
+def test_python(path, tmp_path):
     torch_isa.prepare()
     pytest.importorskip("torch")
     program = PRELUDE
-    for text in blocks:
-        if text.splitlines()[0] in NOT_RUN:
-            compile(text, str(path), "exec")
-            continue
+    for text in python_of(path, from_pypi=False):
         # A model of the page's arrays, where it speaks of one.
         if "model.items()" in text:
             program += "model, grads = parameters, gradients\n"
@@ -133,12 +121,6 @@ def test_python(path, blocks, tmp_path):
         [sys.executable, "page.py"], cwd=tmp_path, capture_output=True, text=True, timeout=240,
         env={**os.environ, "PYTHONPATH": str(SOURCE / "python"), "MUONIUM_LIBRARY": str(BUILD / "libmuonium.so")})
     assert done.returncode == 0, done.stderr
-
-
-def test_what_is_not_run_is_still_there():
-    first = {text.splitlines()[0] for path in PAGES for language, text in blocks_of(path)}
-    pages = " ".join(name_of(path) for path in PAGES)
-    assert all(line in first for line in NOT_RUN) or "docs/pytorch.md" in pages
 
 
 # ---- C ----
@@ -172,12 +154,18 @@ def test_c(path, blocks, tmp_path):
 # ---- commands ----
 
 
-def command_lines(path):
-    """The lines of commands: in blocks without a language, and in indented ones."""
-    text = path.read_text("utf-8")
-    lines = [line for language, block in blocks_of(path) if not language for line in block.splitlines()]
-    lines += re.findall(r"^    (\S.*)$", BLOCK.sub("", text), re.M)
-    return [re.sub(r"\s+#.*", "", line).removeprefix("$ ") for line in lines]
+def commands_of(path):
+    """Commands in blocks without a language, and in indented ones; continued lines are joined."""
+    blocks = [text for language, text in blocks_of(path) if not language and not text.startswith("$ ")]
+    if name_of(path) not in TABS:
+        rest = BLOCK.sub("", path.read_text("utf-8"))
+        blocks += ["\n".join(re.findall(r"^    (\S.*)$", rest, re.M))]
+    for block in blocks:
+        for line in block.replace("\\\n", " ").splitlines():
+            formula = name_of(path) in FORMULAS and not line.isascii()
+            line = re.sub(r"\s+#.*", "", line).strip()
+            if line and not formula:
+                yield line
 
 
 def options_of(command, cache={}):
@@ -192,21 +180,46 @@ COMMANDS = set(re.findall(r"^  ([a-z-]+)  ", run("--help")[0], re.M))
 
 @pytest.mark.parametrize("path", PAGES, ids=name_of)
 def test_commands_name_what_exists(path):
-    for line in command_lines(path):
-        words = line.split()
-        if not words:
-            continue
+    for line in commands_of(path):
+        words = [word for word in line.split() if not re.match(r"[A-Z_]+=", word)]
         program = re.sub(r"^build/(?=muonium$)", "", words[0])
-        if program == "muonium" and len(words) > 1 and re.match(r"[a-z-]+$", words[1]):
-            if words[1].startswith("--"):
-                continue
+        if program == "muonium":
             assert words[1] in COMMANDS, line
             for word in words[2:]:
                 option = re.match(r"--[a-z][a-z0-9-]*", word)
                 assert not option or option[0] in options_of(words[1]), (line, word)
-        elif program == "make" and len(words) > 1:
-            assert words[1] in TARGETS, line
-        elif re.match(r"(tools|bench|tests|\.ci)/", program):
+        elif program == "make":
+            assert len(words) == 1 or words[1] in TARGETS, line
+        elif re.match(r"(tools|bench|examples|tests|\.ci)/", program):
             assert (SOURCE / program).exists(), line
-        elif program == "python3" and "/" in words[1]:
+        elif program == "python3":
             assert (SOURCE / words[1]).exists(), line
+        else:
+            assert program in PROGRAMS, line
+
+
+def sessions():
+    """The page, the command and what it prints, of blocks that begin with `$ `."""
+    for path in PAGES:
+        for language, text in blocks_of(path):
+            if not language and text.startswith("$ "):
+                for session in re.split(r"^\$ ", text, flags=re.M)[1:]:
+                    command, _, shown = session.partition("\n")
+                    yield name_of(path), command.split(), shown.splitlines()
+
+
+RUN = [pytest.param(command, shown, id=f"{name}-{' '.join(command[:4])}")
+       for name, command, shown in sessions() if command[0] == "muonium"]
+
+
+@pytest.mark.parametrize("command, shown", RUN)
+def test_sessions_print_what_is_shown(command, shown):
+    printed, errors = run(*command[1:])
+    assert not errors
+    assert [line.rstrip() for line in printed.splitlines()] == [line.rstrip() for line in shown if line]
+
+
+def test_other_sessions_have_their_test():
+    """That of the README is run by test_docs.py."""
+    others = [(name, command[:2]) for name, command, _ in sessions() if command[0] != "muonium"]
+    assert others == [("README.md", ["cc", "smallest.c"])]
