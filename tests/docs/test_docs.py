@@ -189,49 +189,33 @@ def test_what_orthogonalize_is_said_to_do(tmp_path):
             assert distance(*closest)[0] < 5e-6
 
 
-def results_of(name):
-    """A page in bench/results: the rows of its tables by their first cell, as columns; of two
-    rows with one name the first."""
-    rows, text = {}, (SOURCE / "bench/results" / name).read_text("utf-8")
-    for table in re.findall(r"(?:^\|.*\n)+", text, re.M):
-        heading, _, *lines = [[cell.strip() for cell in line.strip("|\n").split("|")]
-                              for line in table.splitlines()]
-        for cells in lines:
-            rows.setdefault(cells[0], dict(zip(heading, cells)))
-    return rows
+def test_figures_of_the_benchmark_are_in_the_text():
+    """README and docs/performance.md have the figures of the data in bench/results; and the pages
+    beside the data are of the same runs."""
+    subprocess.run([SOURCE / "tools/refresh-figures", "--check"], check=True)
+    for name in ("README.md", "docs/performance.md"):
+        (marks,) = re.findall(r"<!-- figures of (.*?) -->", (SOURCE / name).read_text("utf-8"))
+        for result in re.findall(r"=([^,]+)", marks):
+            data = json.loads((SOURCE / result).read_text())["all_threads"]
+            page = (SOURCE / result).with_suffix(".md").read_text("utf-8")
+            assert f"Muonium {data['version']}, kernel {data['kernel']}" in page
+            (row,) = [row for row in data["results"] if (row["name"], row["m"], row["n"]) == (
+                "orthogonalize", 768, 3072)]
+            assert f"\n| 768×3072 | {1e3 * row['seconds']:.3g} |" in page
 
 
-def shape_on_a_page(text):
-    """`24 of 128 × 512` as the pages write it."""
-    return text.replace(" × ", "×").replace(" of ", " × ")
+def header_version():
+    return re.search(r'MUONIUM_VERSION_STRING "([\d.]+)"', (SOURCE / "include/muonium.h").read_text())[1]
 
 
-def test_figures_of_the_readme_were_measured():
-    measured = results_of("amd-epyc-avx512.md")
-    rows = re.findall(r"^\| (\d.*?) \| (\S+) ms \| (\S+ %) \| (\S+) ms \|$",
-                      (SOURCE / "README.md").read_text("utf-8"), re.M)
-    assert len(rows) == 4
-    for shape, ours, share, peer in rows:
-        row = measured[shape_on_a_page(shape)]
-        assert (ours, share, peer) == (
-            row["orthogonalize, ms"], row["% of peak"], row["plain cblas, ms"]), shape
-
-
-def test_figures_of_the_performance_page_were_measured():
-    text = (SOURCE / "docs/performance.md").read_text("utf-8")
-    pages = [results_of("amd-epyc-avx512.md"), results_of("amd-epyc-avx2.md")]
-    products = re.findall(r"^\| products of (\d+) × \d+(?:, of peak)? \| (.*?) \| (.*?) \|$", text, re.M)
-    whole = re.findall(r"^\| orthogonalise (.*?)(?:: .*?)? \| (.*?) \| (.*?) \|$", text, re.M)
-    assert len(products) == len(whole) == 4
-    for size, *said in products:
-        for page, figures in zip(pages, said):
-            found = [page[size][f"{name}, Muonium"] for name in ("gram", "symmul", "apply")]
-            assert figures == ", ".join(found).replace(" %", "") + " %", size
-    for shape, *said in whole:
-        for page, figures in zip(pages, said):
-            row = page[shape_on_a_page(shape)]
-            assert figures == (f"{row['orthogonalize, ms']} ms, {row['% of peak']}, "
-                               f"{row['× plain cblas']} ×"), shape
+@pytest.mark.xfail(strict=True, reason="not measured yet: make bench BENCH_FLAGS='--save --name NAME', "
+                   "tools/refresh-figures 'MACHINE=bench/results/NAME.json', then remove this mark")
+def test_results_that_are_cited_are_of_this_version():
+    for name in ("README.md", "docs/performance.md"):
+        cited = re.findall(r"\]\((?:\.\./)?(bench/results/\S+\.md)\)", (SOURCE / name).read_text("utf-8"))
+        assert cited, name
+        for page in cited:
+            assert f"Muonium {header_version()}" in (SOURCE / page).read_text("utf-8"), (name, page)
 
 
 def demo_losses():
@@ -282,9 +266,18 @@ def test_files_that_are_named_exist(path):
 
 
 def test_every_version_is_that_of_the_header():
-    version = re.search(r'MUONIUM_VERSION_STRING "([\d.]+)"', (SOURCE / "include/muonium.h").read_text())[1]
+    version = header_version()
     interface = version.rpartition(".")[0]
     for path, pattern in (("CITATION.cff", f"^version: {version}$"),
+                          ("python/muonium/_library.py", f'^HEADER_VERSION = "{version}"'),
                           ("debian/changelog", rf"\Amuonium \({version}\)"),
                           ("debian/control", f"^Package: libmuonium{interface}$")):
         assert re.search(pattern, (SOURCE / path).read_text(), re.M), f"{path} is not of {version}"
+
+
+def test_the_changelog_begins_with_this_version():
+    """With the day of the release, which CITATION.cff has too."""
+    first = re.search(r"^## (.*)$", (SOURCE / "CHANGELOG.md").read_text("utf-8"), re.M)[1]
+    version, day = re.fullmatch(r"(\S+) \((\d{4}-\d\d-\d\d)\)", first).groups()
+    assert version == header_version()
+    assert f"\ndate-released: {day}\n" in (SOURCE / "CITATION.cff").read_text()
