@@ -11,15 +11,26 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-COPIED = ["docs/*.md", "examples/README.md", "examples/*/README.md", "bench/results/*.md", "CONTRIBUTING.md", "CHANGELOG.md"]
+COPIED = ["docs/*.md", "examples/README.md", "examples/*/README.md", "bench/results/*.md", "bench/results/*/*.md",
+          "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"]
 MOVED = {  # files of the repository whose text is on another page of the site
     "docs/site/index.md": "index.md",
     "docs/README.md": "index.md",
     "README.md": "index.md",
     "include/muonium.h": "reference/muonium.md",
     "include/muonium_mpi.h": "reference/muonium_mpi.md",
+    "include/muonium_mpi_plan.h": "reference/muonium_mpi_plan.md",
     "docs/site/command": "reference/command.md",
 }
+# Sections that have a page of their own, too: people look for them by name.
+SECTIONS = {
+    "guides/offload.md": ("docs/pytorch.md", "Offload"),
+    "guides/fixed-point.md": ("docs/numerics.md", "Fixed point"),
+    "reference/options.md": ("docs/recipes.md", "All options"),
+}
+# What the theme leaves out beside a page: the list of pages, or that of the page's headings beside wide tables.
+HIDDEN = {"index.md": ["navigation", "toc"], "reference/options.md": ["toc"]}
+LANGUAGES = {".c": "c", ".h": "c", ".py": "python"}  # of programs, which become pages
 LINK = re.compile(r"(?<!`)\[([^\]]*)\]\(([^)#\s]*)(#[^)]*)?\)")
 
 
@@ -31,24 +42,90 @@ def copied():
                 yield name
 
 
+def programs():
+    """The sources of examples: those that a page links to."""
+    found = set()
+    for name in copied():
+        for _, target, _ in LINK.findall((ROOT / name).read_text()):
+            wanted = os.path.normpath(os.path.join(os.path.dirname(name), target))
+            if wanted.startswith("examples/") and Path(wanted).suffix in LANGUAGES:
+                found.add(wanted)
+    return sorted(found)
+
+
+def program_page(name):
+    path = ROOT / name
+    text = path.read_text().rstrip()
+    return f"# {name}\n\n```{LANGUAGES[path.suffix]}\n{text}\n```\n"
+
+
 def relinked(text, name, page, pages, assets):
     """The text with links that hold on the site. A file that the site does not have is only named."""
 
     def link(found):
         words, target, anchor = found[1], found[2], found[3] or ""
+        if not target and page in SECTIONS:  # to another section of the page that this one is from
+            target = os.path.basename(name)
         if not target or ":" in target:
             return found[0]
         wanted = os.path.normpath(os.path.join(os.path.dirname(name), target))
         if wanted not in MOVED and not (ROOT / wanted).exists():
             sys.exit(f"{name}: {target} does not exist")
         wanted = MOVED.get(wanted, wanted)
+        if f"{wanted}.md" in pages:
+            wanted += ".md"
         if wanted.endswith((".svg", ".png")):
             assets.add(wanted)
         elif wanted not in pages:
-            return words if "`" in words else f"{words} (`{wanted}`)"
+            named = words.strip("`") in (wanted, os.path.basename(wanted))
+            return f"`{wanted}`" if named else words if "`" in words else f"{words} (`{wanted}`)"
         return f"[{words}]({os.path.relpath(wanted, os.path.dirname(page) or '.')}{anchor})"
 
     return LINK.sub(link, text)
+
+
+def section_page(name, heading):
+    """A section of a page as a page: its headings move up. Searches find the section where it is."""
+    text = (ROOT / name).read_text()
+    found = re.search(rf"^(#+) {heading}$\n(.*?)(?=^#{{1,2}} |^\1 |\Z)", text, re.M | re.S)
+    if not found:
+        sys.exit(f"{name} has no section {heading}")
+    title = re.match(r"# (.*)", text)[1]
+    anchor = heading.lower().replace(" ", "-")
+    body = re.sub(r"^#(#+ )", r"\1", found[2], flags=re.M)
+    return (f"# {heading}\n\n"
+            f"From [{title}]({os.path.basename(name)}#{anchor}).\n{body}")
+
+
+def benchmarks(made):
+    """An index of the pages of results, and their entries in the navigation: this version's first."""
+    pages = sorted((name for name in made if name.startswith("bench/results/")), key=lambda name: (name.count("/"), name))
+    entries = {}
+    for name in pages:
+        older = name.split("/")[2] if name.count("/") > 2 else ""
+        title = re.search(r"^# (.*)$", made[name], re.M)[1] + (f" (Muonium {older})" if older else "")
+        kernel = re.search(r"kernel ([a-z0-9]+)_", made[name])
+        entries[name] = title.replace(" (", f", {kernel[1]} (", 1) if kernel and older else (
+            f"{title}, {kernel[1]}" if kernel else title)
+    made["bench/results/index.md"] = "\n".join([
+        "# Benchmarks", "", "Results of single machines. [Performance](../../docs/performance.md) explains how to measure yours,",
+        "how to read a page, and what to expect.", "",
+        *(f"- [{title}]({os.path.relpath(name, 'bench/results')})" for name, title in entries.items()), ""])
+    return {"Overview": "bench/results/index.md", **{title: name for name, title in entries.items()}}
+
+
+def front_matter(page):
+    lines = [f"hide: [{', '.join(HIDDEN[page])}]"] if page in HIDDEN else []
+    lines += ["hide: [toc]"] if page.startswith("bench/results/") else []
+    lines += ["search: {exclude: true}"] if page in SECTIONS else []
+    return "\n".join(["---", *lines, "---", "", ""]) if lines else ""
+
+
+def with_entries(settings, mark, entries):
+    """The navigation with entries at the place of a mark."""
+    indent, = re.findall(rf"^( *)- {mark}$", settings, re.M)
+    lines = "\n".join(f'{indent}- "{title}": {name}' for title, name in entries.items())
+    return re.sub(rf"^ *- {mark}$", lambda _: lines, settings, flags=re.M)
 
 
 # ---- a header as a page ----
@@ -151,25 +228,31 @@ def main():
     made = {
         "reference/muonium.md": header_page("muonium.h", "C"),
         "reference/muonium_mpi.md": header_page("muonium_mpi.h", "C, many machines"),
+        "reference/muonium_mpi_plan.md": header_page("muonium_mpi_plan.h", "C, planning many machines"),
         "reference/python.md": PYTHON_PAGE,
         "reference/command.md": command_page(muonium),
+        **{f"{name}.md": program_page(name) for name in programs()},
     }
     pages = {"index.md", *made, *copied()}
     assets = set()
     for name in copied():
         made[name] = relinked((ROOT / name).read_text(), name, name, pages, assets)
+    for page, (name, heading) in SECTIONS.items():
+        made[page] = relinked(section_page(name, heading), name, page, pages, assets)
     home = "docs/site/index.md"
     made["index.md"] = relinked((ROOT / home).read_text(), home, "index.md", pages, assets)
+    settings = (ROOT / "docs/site/mkdocs.yml").read_text().replace("PYTHON_PACKAGE", str(ROOT / "python"))
+    settings = with_entries(settings, "BENCHMARKS", benchmarks(made))
+    settings = with_entries(settings, "PROGRAMS", {name.removeprefix("examples/"): f"{name}.md" for name in programs()})
     for name, text in made.items():
         path = place / "pages" / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+        path.write_text(front_matter(name) + text)
     for name in assets:
         path = place / "pages" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes((ROOT / name).read_bytes())
     (place / "pages/style.css").write_bytes((ROOT / "docs/site/style.css").read_bytes())
-    settings = (ROOT / "docs/site/mkdocs.yml").read_text().replace("PYTHON_PACKAGE", str(ROOT / "python"))
     (place / "mkdocs.yml").write_text(settings + "docs_dir: pages\nsite_dir: html\n")
 
 
