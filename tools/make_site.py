@@ -30,6 +30,7 @@ SECTIONS = {
 }
 # What the theme leaves out beside a page: the list of pages, or that of the page's headings beside wide tables.
 HIDDEN = {"index.md": ["navigation", "toc"], "reference/options.md": ["toc"]}
+SOURCES = {path.name for path in (ROOT / "examples").rglob("*.*")} - {"README.md"}
 LANGUAGES = {".c": "c", ".h": "c", ".py": "python"}  # of programs, which become pages
 LINK = re.compile(r"(?<!`)\[([^\]]*)\]\(([^)#\s]*)(#[^)]*)?\)")
 
@@ -116,7 +117,7 @@ def benchmarks(made):
 
 def front_matter(page):
     lines = [f"hide: [{', '.join(HIDDEN[page])}]"] if page in HIDDEN else []
-    lines += ["hide: [toc]"] if page.startswith("bench/results/") else []
+    lines += ["hide: [toc]"] if page.startswith("bench/results/") or Path(page).stem in SOURCES else []
     lines += ["search: {exclude: true}"] if page in SECTIONS else []
     return "\n".join(["---", *lines, "---", "", ""]) if lines else ""
 
@@ -180,6 +181,8 @@ def header_page(name, title):
             page += [f"## {section[1].strip().capitalize()}", ""]
             continue
         comment, code = re.match(r"(/\*.*?\*/\n?)?(.*)", block.strip("\n"), re.S).groups()
+        if re.fullmatch(r"#define (\w+_H|MUONIUM_API.*)", code.strip()):  # says nothing to a caller
+            continue
         names = declared_names(code)
         if names:
             page += [f"### {', '.join(names)}" if len(names) < 4 else f"### {names[0]} and others", ""]
@@ -252,7 +255,8 @@ def main():
         path = place / "pages" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes((ROOT / name).read_bytes())
-    (place / "pages/style.css").write_bytes((ROOT / "docs/site/style.css").read_bytes())
+    for name, where in (("style.css", place / "pages"), ("docstrings.py", place)):
+        (where / name).write_bytes((ROOT / "docs/site" / name).read_bytes())
     (place / "mkdocs.yml").write_text(settings + "docs_dir: pages\nsite_dir: html\n")
 
 
