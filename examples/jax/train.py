@@ -82,11 +82,14 @@ def batches(text, count, size, seed):
         yield text[start + np.arange(CONTEXT + 1)]
 
 
+def schedule(peak, steps):
+    warmup = max(1, steps // 10)
+    return lambda step: peak * jnp.minimum((step + 1) / warmup, (steps - step) / (steps - warmup))
+
+
 def train(name, peak, steps, training, validation, characters):
     """The validation loss after every tenth step, and the seconds without compilation."""
-    warmup = max(1, steps // 10)
-    optimizer = make_optimizer(name, lambda step: peak * jnp.minimum(
-        (step + 1) / warmup, (steps - step) / (steps - warmup)))
+    optimizer = make_optimizer(name, schedule(peak, steps))
 
     @functools.partial(jax.jit, donate_argnums=(0, 1))
     def step(params, state, window):
@@ -110,7 +113,7 @@ def train(name, peak, steps, training, validation, characters):
     return losses, seconds
 
 
-def main():
+def main(train):
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--steps", type=int, default=150)
     parser.add_argument("--lr-adamw", type=float, default=0.003)
@@ -135,4 +138,5 @@ def main():
           else "muonium does not reach AdamW's final loss: try other rates")
 
 
-main()
+if __name__ == "__main__":
+    main(train)

@@ -1,8 +1,9 @@
 """The Python on the pages that need JAX, PyTorch 2 or its frameworks: every block runs, page by page, in one
 namespace with what the text says that the reader has. And the optimizers of docs/moving.md are those that they
 replace. All other blocks are run by tests/docs/test_blocks.py."""
+import math
 import os
-import pathlib
+import re
 import subprocess
 import sys
 
@@ -203,6 +204,18 @@ def test_every_block_runs(path, tmp_path):
 def test_what_is_put_around_blocks_has_a_block():
     found = [around(text) for path in PAGES for text in python_of(path, from_pypi=True)]
     assert all(pair in found for pair in AROUND.values())
+
+
+@pytest.mark.parametrize("example", ["torch/train.py", "jax/train.py", "jax/train_flax.py"])
+def test_examples_train(example):
+    """Four steps: both optimizers lower the loss, and Muonium no less than half as much as AdamW."""
+    done = subprocess.run([sys.executable, beside.ROOT / "examples" / example, "--steps", "4"],
+                          capture_output=True, text=True, timeout=300,
+                          env={**os.environ, "PYTHONPATH": str(beside.ROOT / "python")})
+    assert done.returncode == 0, done.stderr
+    found = re.fullmatch(r"adamw .*: loss (\S+) after 4 .*\nmuonium .*: loss (\S+) after 4 .*\n.*\n", done.stdout)
+    adamw, ours = (math.log(75) - float(loss) for loss in found.groups())  # 75 characters
+    assert adamw > 0.3 and ours > adamw / 2, done.stdout
 
 
 # ---- docs/moving.md: what is written in place of an optimizer does what that did ----

@@ -1,5 +1,6 @@
 """The small programs in examples/: what they print is what they are to show."""
 
+import json
 import pathlib
 import re
 import subprocess
@@ -141,3 +142,18 @@ def test_ggml_compiles():
         ["cc", "-std=c11", "-fsyntax-only", "-Wall", "-Wextra", "-Werror", f"-I{ROOT}/include",
          f"-I{ROOT}/tests/examples/ggml", f"{ROOT}/examples/ggml/train.c"],
         check=True, timeout=60)
+
+
+def test_every_example_has_its_result():
+    """The table has the results of examples/results.json, which tools/measure-examples writes; each is of a
+    command that exists and of a program that prints what it printed."""
+    subprocess.run([str(ROOT / "tools/measure-examples"), "--check"], check=True)
+    page = (ROOT / "examples/README.md").read_text("utf-8")
+    results = json.loads((ROOT / "examples/results.json").read_text("utf-8"))
+    rows = re.findall(r"^\| \[[^\]]+\]\(([^)]+)\) \|.*\| (.+) \|$", page, re.M)
+    assert {name for name, _ in rows} == {"gpt/README.md", *results} and len(rows) == 8
+    version = re.search(r'MUONIUM_VERSION_STRING "([\d.]+)"', (ROOT / "include/muonium.h").read_text())[1]
+    assert all(result["version"] == version for result in results.values())
+    for name in ("smallest", "flat_buffer"):  # quick, but the rounding of other CPUs differs
+        printed, kept = losses_in(output_of(name)), losses_in("\n".join(results[f"{name}.c"]["output"]))
+        assert printed[0] == pytest.approx(kept[0], abs=2e-4) and len(printed) == len(kept)
