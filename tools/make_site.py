@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-COPIED = ["docs/*.md", "examples/README.md", "examples/*/README.md", "bench/results/*.md", "bench/results/*/*.md",
+COPIED = ["docs/*.md", "examples/**/README.md", "bench/results/*.md", "bench/results/*/*.md",
           "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"]
 MOVED = {  # files of the repository whose text is on another page of the site
     "docs/site/index.md": "index.md",
@@ -78,7 +78,7 @@ def relinked(text, name, page, pages, assets):
         if wanted.endswith((".svg", ".png")):
             assets.add(wanted)
         elif wanted not in pages:
-            named = words.strip("`") in (wanted, os.path.basename(wanted))
+            named = wanted.endswith(words.strip("`"))
             return f"`{wanted}`" if named else words if "`" in words else f"{words} (`{wanted}`)"
         return f"[{words}]({os.path.relpath(wanted, os.path.dirname(page) or '.')}{anchor})"
 
