@@ -142,7 +142,7 @@ def prose(comment):
             lines.append(line)
             continue
         block = block and not line
-        words = re.sub(r"(?<![`\w/])((?:muonium|MUONIUM|struct)_\w+(?:\(\))?)(?!`)", r"`\1`", line)
+        words = re.sub(r"(?<![`\w/])((?:muonium|MUONIUM|struct)_\w+(?:\.h|\(\))?)(?!`)", r"`\1`", line)
         if words.lstrip().startswith("- ") and lines and lines[-1] and not lines[-1].lstrip().startswith("- "):
             lines.append("")
         lines.append(words.replace("<", "&lt;").replace("|", "\\|"))
