@@ -227,9 +227,12 @@ static bool run_next_piece(unsigned worker)
     return true;
 }
 
+/* `number` is that of the worker if it shall be bound to a CPU, else 0. */
 static void *work_until_stopped(void *number)
 {
-    mu_topology_pin((unsigned)(uintptr_t)number);
+    if (number) {
+        mu_topology_pin((unsigned)(uintptr_t)number);
+    }
     mu_inside_task = true;
     mu_fenv_enter(); /* a new thread has the environment of whoever started it */
     unsigned worker;
@@ -245,6 +248,10 @@ static void *work_until_stopped(void *number)
 /* Start threads until there are `wanted` workers or no more can be had. */
 static void start_workers(unsigned wanted)
 {
+    bool pins = mu_topology_pins();
+    if (pins) {
+        mu_topology_prepare();
+    }
     /* Signals are for the program's own threads. */
     sigset_t all, callers;
     sigfillset(&all);
@@ -256,7 +263,7 @@ static void start_workers(unsigned wanted)
         pthread_attr_setstacksize(&attributes, WORKER_STACK_BYTES);
         pthread_mutex_lock(&pool.mutex);
         while (error == 0 && pool.workers < wanted && !any_set(STOP)) {
-            void *number = (void *)(uintptr_t)(pool.workers + 1);
+            void *number = (void *)(uintptr_t)(pins ? pool.workers + 1 : 0);
             error = pthread_create(&pool.threads[pool.workers], &attributes, work_until_stopped,
                                    number);
             pool.workers += error == 0;

@@ -19,7 +19,7 @@ enum { MU_MAX_THREADS = 1024 };
 unsigned mu_threads_in_force(void);
 unsigned mu_usable_cpus(void);
 
-/* Look at environment, affinity and quota again when they are next needed. */
+/* Look at environment, affinity, quota and topology again when they are next needed. */
 void mu_forget_surroundings(void);
 
 /* ---- pool.c ---- */

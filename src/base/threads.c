@@ -7,6 +7,7 @@
 
 #include "base/pool.h"
 #include "base/quota.h"
+#include "base/topology.h"
 
 #include <sched.h>
 #include <stdlib.h>
@@ -99,6 +100,7 @@ void mu_forget_surroundings(void)
 {
     atomic_store_explicit(&default_threads, 0, memory_order_relaxed);
     atomic_store_explicit(&allowed_cpus, 0, memory_order_relaxed);
+    mu_topology_forget();
 }
 
 muonium_status muonium_set_threads(int threads)

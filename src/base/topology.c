@@ -83,64 +83,86 @@ void mu_topology_order(const char *root, unsigned *cpus, size_t count)
 
 #if defined(__linux__)
 
-/* The CPUs of this process in order, and the place of each. */
+/* The CPUs of this process in order, and the place of each. Atomic, since one caller may read the
+ * topology again while the workers of another use it. */
 static struct {
     atomic_int state; /* UNREAD, READING, READ */
-    size_t count;
-    unsigned cpus[MOST_CPUS];
-    unsigned short place[MOST_CPUS];
+    atomic_size_t count;
+    atomic_uint cpus[MOST_CPUS];
+    atomic_ushort place[MOST_CPUS];
 } known;
 
 enum { UNREAD, READING, READ };
 
-void mu_topology_prepare(void)
+static void read_topology(void)
 {
-    int unread = UNREAD;
-    if (!atomic_compare_exchange_strong(&known.state, &unread, READING)) {
-        return;
-    }
+    unsigned cpus[MOST_CPUS];
     cpu_set_t masks[MOST_CPUS / CPU_SETSIZE];
     size_t count = 0;
     if (sched_getaffinity(0, sizeof masks, masks) == 0) {
         for (unsigned cpu = 0; cpu < MOST_CPUS; cpu++) {
             if (CPU_ISSET_S(cpu, sizeof masks, masks)) {
-                known.cpus[count++] = cpu;
+                cpus[count++] = cpu;
             }
         }
     }
-    mu_topology_order("", known.cpus, count);
+    mu_topology_order("", cpus, count);
     for (size_t i = 0; i < count; i++) {
-        known.place[known.cpus[i]] = (unsigned short)i;
+        atomic_store(&known.cpus[i], cpus[i]);
+        atomic_store(&known.place[cpus[i]], (unsigned short)i);
     }
-    known.count = count;
-    atomic_store(&known.state, READ);
+    atomic_store(&known.count, count);
+}
+
+void mu_topology_prepare(void)
+{
+    int unread = UNREAD, reading = READING;
+    if (atomic_compare_exchange_strong(&known.state, &unread, READING)) {
+        read_topology();
+        /* It stays unread if it was forgotten meanwhile. */
+        atomic_compare_exchange_strong(&known.state, &reading, READ);
+    }
+    while (atomic_load(&known.state) == READING) { /* by another thread, within milliseconds */
+        sched_yield();
+    }
+}
+
+void mu_topology_forget(void)
+{
+    atomic_store(&known.state, UNREAD);
 }
 
 /* The place of the CPU on which this thread runs; SIZE_MAX: unknown. */
-static size_t place_now(void)
+static size_t place_now(size_t count)
 {
     int cpu = atomic_load(&known.state) == READ ? sched_getcpu() : -1;
     if (cpu < 0 || cpu >= MOST_CPUS) {
         return SIZE_MAX;
     }
-    size_t place = known.place[cpu];
-    return place < known.count && known.cpus[place] == (unsigned)cpu ? place : SIZE_MAX;
+    size_t place = atomic_load(&known.place[cpu]);
+    return place < count && atomic_load(&known.cpus[place]) == (unsigned)cpu ? place : SIZE_MAX;
+}
+
+static size_t known_cpus(void)
+{
+    return atomic_load(&known.count);
+}
+
+bool mu_topology_pins(void)
+{
+    const char *pin = getenv("MUONIUM_PIN");
+    return pin && strcmp(pin, "1") == 0;
 }
 
 void mu_topology_pin(unsigned n)
 {
-    const char *pin = getenv("MUONIUM_PIN");
-    if (!pin || strcmp(pin, "1") != 0) {
-        return;
-    }
-    mu_topology_prepare();
-    if (atomic_load(&known.state) != READ || known.count == 0) {
-        return;
-    }
     cpu_set_t masks[MOST_CPUS / CPU_SETSIZE];
-    CPU_ZERO_S(sizeof masks, masks);
-    CPU_SET_S(known.cpus[n % known.count], sizeof masks, masks);
-    pthread_setaffinity_np(pthread_self(), sizeof masks, masks); /* refused: unbound */
+    size_t count = known_cpus();
+    if (count > 0) {
+        CPU_ZERO_S(sizeof masks, masks);
+        CPU_SET_S(atomic_load(&known.cpus[n % count]), sizeof masks, masks);
+        pthread_setaffinity_np(pthread_self(), sizeof masks, masks); /* refused: unbound */
+    }
 }
 
 #else
@@ -149,14 +171,25 @@ void mu_topology_prepare(void)
 {
 }
 
-static size_t place_now(void)
+void mu_topology_forget(void)
 {
+}
+
+static size_t place_now(size_t count)
+{
+    (void)count;
     return SIZE_MAX;
 }
 
-static const struct {
-    size_t count;
-} known;
+static size_t known_cpus(void)
+{
+    return 0;
+}
+
+bool mu_topology_pins(void)
+{
+    return false;
+}
 
 void mu_topology_pin(unsigned n)
 {
@@ -167,7 +200,7 @@ void mu_topology_pin(unsigned n)
 
 unsigned mu_topology_share(unsigned worker, unsigned workers, unsigned shares)
 {
-    size_t place = place_now(), places = known.count;
+    size_t places = known_cpus(), place = place_now(places);
     if (place == SIZE_MAX) {
         place = worker;
         places = workers;

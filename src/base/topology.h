@@ -15,11 +15,17 @@ void mu_topology_order(const char *root, unsigned *cpus, size_t count);
  * that the process may use; by the number of the worker where that is unknown. Below `shares`. */
 unsigned mu_topology_share(unsigned worker, unsigned workers, unsigned shares);
 
-/* Read the topology, once per process. mu_topology_share uses what was read before. */
+/* Read the topology for the CPUs that this thread may use, unless it is known. */
 void mu_topology_prepare(void);
 
-/* If MUONIUM_PIN is 1, bind this thread, the n-th worker that was started, to the CPU of that place
- * in the order. The first place is left to the thread that calls the library. */
+/* Have it read again when it is next needed: after a fork, or a change of the affinity mask. */
+void mu_topology_forget(void);
+
+/* Whether MUONIUM_PIN is 1: each thread that the library starts shall be bound to one CPU. */
+bool mu_topology_pins(void);
+
+/* Bind this thread, the n-th worker that was started, to the CPU of that place in the order. The
+ * first place is left to the thread that calls the library. mu_topology_prepare comes before. */
 void mu_topology_pin(unsigned n);
 
 #endif

@@ -226,33 +226,90 @@ static void threads_that_cannot_start_are_done_without(void **state)
 #endif
 
 #if defined(__linux__)
+enum { BOUND_THREADS = 6 };
+
 typedef struct bound {
-    atomic_uint workers, of_one_cpu;
+    cpu_set_t masks[BOUND_THREADS]; /* of the workers */
+    atomic_uint present, missing;
 } bound;
 
+/* Each worker notes its mask and waits for the others, so that each does one piece. */
 static void look_at_mask(void *context, size_t index, unsigned worker)
 {
     bound *b = context;
-    cpu_set_t mask;
     (void)index;
-    sched_yield();
-    if (worker > 0 && sched_getaffinity(0, sizeof mask, &mask) == 0) {
-        atomic_fetch_add(&b->workers, 1);
-        atomic_fetch_add(&b->of_one_cpu, CPU_COUNT(&mask) == 1);
+    if (sched_getaffinity(0, sizeof b->masks[worker], &b->masks[worker]) != 0) {
+        atomic_fetch_add(&b->missing, 1);
     }
+    atomic_fetch_add(&b->present, 1);
+    for (int i = 0; i < 2000000 && atomic_load(&b->present) < BOUND_THREADS; i++) {
+        sched_yield();
+    }
+    atomic_fetch_add(&b->missing, atomic_load(&b->present) < BOUND_THREADS);
+}
+
+/* In a child: whether all workers are bound to one CPU each, of those in the mask of the caller,
+ * and to different ones where there are enough; or none is bound. */
+static bool workers_are_bound(bool expected)
+{
+    static bound b;
+    memset(&b, 0, sizeof b);
+    if (muonium_set_threads(BOUND_THREADS) != MUONIUM_OK) {
+        return false;
+    }
+    mu_pool_run(look_at_mask, &b, BOUND_THREADS, BOUND_THREADS);
+    cpu_set_t mine, all, within;
+    if (atomic_load(&b.missing) > 0 || sched_getaffinity(0, sizeof mine, &mine) != 0) {
+        return false;
+    }
+    CPU_ZERO(&all);
+    for (int worker = 1; worker < BOUND_THREADS; worker++) {
+        const cpu_set_t *mask = &b.masks[worker];
+        if (expected ? CPU_COUNT(mask) != 1 : !CPU_EQUAL(mask, &mine)) {
+            return false;
+        }
+        CPU_OR(&all, &all, mask);
+    }
+    CPU_AND(&within, &all, &mine);
+    int most = CPU_COUNT(&mine) < BOUND_THREADS - 1 ? CPU_COUNT(&mine) : BOUND_THREADS - 1;
+    return CPU_EQUAL(&all, &within) && (!expected || CPU_COUNT(&all) == most);
 }
 
 static int binds(void *expected)
 {
-    bound b = {0};
+    return workers_are_bound(*(bool *)expected) ? 0 : 1;
+}
+
+/* In a child: one worker starts. Then the mask shrinks to the first CPU, and the workers that start
+ * later are bound to that. */
+static int binds_anew(void *unused)
+{
+    (void)unused;
+    static bound b;
+    cpu_set_t mask;
     if (muonium_set_threads(2) != MUONIUM_OK) {
         return 2;
     }
-    for (int i = 0; i < 1000 && atomic_load(&b.workers) == 0; i++) {
-        mu_pool_run(look_at_mask, &b, 100, 2);
+    atomic_store(&b.present, BOUND_THREADS); /* nobody waits */
+    mu_pool_run(look_at_mask, &b, 2, 2);
+    size_t first = 0;
+    sched_getaffinity(0, sizeof mask, &mask);
+    while (first < CPU_SETSIZE - 1 && !CPU_ISSET(first, &mask)) {
+        first++;
     }
-    unsigned workers = atomic_load(&b.workers), single = atomic_load(&b.of_one_cpu);
-    return workers > 0 && single == (*(bool *)expected ? workers : 0) ? 0 : 1;
+    CPU_ZERO(&mask);
+    CPU_SET(first, &mask);
+    if (sched_setaffinity(0, sizeof mask, &mask) != 0 ||
+        muonium_set_threads(BOUND_THREADS) != MUONIUM_OK) {
+        return 3;
+    }
+    atomic_store(&b.present, 0);
+    mu_pool_run(look_at_mask, &b, BOUND_THREADS, BOUND_THREADS);
+    int there = 0;
+    for (int worker = 1; worker < BOUND_THREADS; worker++) {
+        there += CPU_EQUAL(&b.masks[worker], &mask);
+    }
+    return atomic_load(&b.missing) == 0 && there >= BOUND_THREADS - 2 ? 0 : 1;
 }
 
 static void threads_are_bound_only_on_request(void **state)
@@ -266,6 +323,7 @@ static void threads_are_bound_only_on_request(void **state)
     assert_child_ok(test_fork(binds, &yes, "MUONIUM_PIN", "1", 60));
     assert_child_ok(test_fork(binds, &no, "MUONIUM_PIN", "0", 60));
     assert_child_ok(test_fork(binds, &no, "MUONIUM_PIN", NULL, 60));
+    assert_child_ok(test_fork(binds_anew, NULL, "MUONIUM_PIN", "1", 60));
 }
 #endif
 
