@@ -43,4 +43,7 @@ double measure_round_trip(void);
 
 double seconds_now(void);
 
+/* Seconds for which this thread has had a CPU. */
+double thread_seconds(void);
+
 #endif

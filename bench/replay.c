@@ -2,7 +2,8 @@
  * replay.c: see replay.h. The workers do what src/base/teams.c lets them do: lead a team while
  * there are jobs, else help a team, at home first, else do the filler, else wait.
  *
- * The clock goes from event to event. An event is a worker that is free at some time.
+ * The clock goes from event to event. An event is a worker that is free at some time. All workers
+ * that wait look for work whenever a run opens, as in teams.c, where they watch one shared word.
  */
 #include "replay.h"
 
@@ -16,7 +17,6 @@ typedef struct team {
     size_t next;    /* piece of the run; the run is open while there are any and seats */
     unsigned seats; /* left */
     unsigned inside;
-    double last; /* the latest end of a piece */
     unsigned leader;
     bool open;
 } team;
@@ -29,6 +29,7 @@ typedef struct worker {
     unsigned team; /* that it leads or helps */
     bool leads, streams, waits;
     double since; /* it waits */
+    double delay; /* since it was woken */
 } worker;
 
 typedef struct clockwork {
@@ -40,6 +41,8 @@ typedef struct clockwork {
     unsigned *heap, heap_count;
     size_t next_job, jobs_done, next_filler;
     unsigned streaming; /* workers in pieces that use memory */
+    bool awaits_all;    /* at the end all workers must have come */
+    double last_job_end;
     replay_result result;
 } clockwork;
 
@@ -91,7 +94,7 @@ static const replay_run *run_of(const clockwork *c, const team *t)
 /* The time of a piece that starts now, when others use memory too. */
 static double piece_time(clockwork *c, const replay_run *run, size_t piece, worker *w)
 {
-    double alone = c->r->pieces[run->first + piece], time = alone;
+    double alone = c->r->pieces[run->first + piece], time = alone * c->m->slowdown;
     if (run->bytes > 0) {
         c->streaming++;
         w->streams = true;
@@ -107,7 +110,6 @@ static void start_piece(clockwork *c, unsigned w, double now)
 {
     team *t = &c->team[c->worker[w].team];
     double end = now + piece_time(c, run_of(c, t), t->next++, &c->worker[w]);
-    t->last = end > t->last ? end : t->last;
     push(c, w, end, WORK);
 }
 
@@ -119,21 +121,29 @@ static void wait_from(clockwork *c, unsigned w, double now)
     c->worker[w].since = now;
 }
 
-/* Let up to `most` of those who wait look again, those at home in a team first. */
-static void wake(clockwork *c, double now, unsigned team_number, unsigned most)
+static bool sleeps(const clockwork *c, const worker *w, double now)
 {
-    unsigned woken = 0, workers = c->m->workers;
+    return now - w->since > c->m->spin;
+}
+
+/* Let all who wait look again, as they do when anything changes: those at home in a team first.
+ * The seconds for which this keeps the caller busy. */
+static double wake(clockwork *c, double now, unsigned team_number)
+{
+    unsigned spinning = 0, asleep = 0, workers = c->m->workers;
     unsigned home = (unsigned)((size_t)team_number * workers / c->teams);
-    for (unsigned i = 0; i < workers && woken < most; i++) {
+    for (unsigned i = 0; i < workers; i++) {
         worker *w = &c->worker[(home + i) % workers];
         if (w->waits) {
-            double delay = c->m->handover + woken++ * c->m->per_worker;
+            w->delay = sleeps(c, w, now) ? c->m->wakeup + asleep++ * c->m->per_sleeper
+                                         : c->m->handover + spinning++ * c->m->per_worker;
             w->waits = false;
             c->result.idle += now - w->since;
-            c->result.barriers += delay;
-            push(c, (home + i) % workers, now + delay, LOOK);
+            push(c, (home + i) % workers, now + w->delay, LOOK);
         }
     }
+    c->result.barriers += asleep * c->m->per_sleeper;
+    return asleep * c->m->per_sleeper;
 }
 
 /* ---- what a free worker does ---- */
@@ -143,13 +153,18 @@ static void go_on(clockwork *c, unsigned w, double now)
 {
     team *t = &c->team[c->worker[w].team];
     if (t->job && t->run < t->job->count) {
+        c->result.busy += run_of(c, t)->gap;
         push(c, w, now + run_of(c, t)->gap, OPEN);
         return;
     }
     if (t->job) {
+        c->result.busy += t->job->tail;
         now += t->job->tail;
-        c->jobs_done++;
         t->job = NULL;
+        c->last_job_end = now > c->last_job_end ? now : c->last_job_end;
+        if (++c->jobs_done == c->r->queue_count && c->awaits_all) {
+            now += wake(c, now, 0);
+        }
     }
     if (c->next_job < c->r->queue_count) {
         t->job = &c->r->jobs[c->r->queue[c->next_job++]];
@@ -170,11 +185,10 @@ static void open_run(clockwork *c, unsigned w, double now)
     workers = run->count < workers ? (unsigned)run->count : workers;
     t->next = 0;
     t->inside = 0;
-    t->last = now;
     t->seats = workers > 0 ? workers - 1 : 0;
     t->open = t->seats > 0;
     if (t->open) {
-        wake(c, now, c->worker[w].team, t->seats);
+        now += wake(c, now, c->worker[w].team);
     }
     if (run->count > 0) {
         start_piece(c, w, now);
@@ -210,12 +224,12 @@ static void work_on(clockwork *c, unsigned w, double now)
     bool leader_waits =
         t->inside == 0 && leader->leads && leader->since >= 0 && leader->team == self->team;
     if (leader_waits) {
-        double delay = c->m->handover;
+        double delay = sleeps(c, leader, now) ? c->m->wakeup : c->m->handover;
         c->result.idle += now - leader->since;
         c->result.barriers += delay;
         leader->since = -1;
         t->run++;
-        go_on(c, t->leader, now + delay);
+        push(c, t->leader, now + delay, LEAD);
     }
 }
 
@@ -254,17 +268,26 @@ static bool lead(clockwork *c, unsigned w, double now)
     return false;
 }
 
+static bool fill(clockwork *c, unsigned w, double now)
+{
+    if (c->next_filler == c->r->filler.count) {
+        return false;
+    }
+    double time = piece_time(c, &c->r->filler, c->next_filler++, &c->worker[w]);
+    push(c, w, now + time, FILL);
+    return true;
+}
+
 static void look(clockwork *c, unsigned w, double now)
 {
-    if (lead(c, w, now) || help(c, w, now)) {
-        return;
+    double delay = c->worker[w].delay;
+    c->worker[w].delay = 0;
+    if (lead(c, w, now) || help(c, w, now) || fill(c, w, now)) {
+        c->result.barriers += delay;
+    } else {
+        c->result.idle += delay;
+        wait_from(c, w, now);
     }
-    if (c->next_filler < c->r->filler.count) {
-        double time = piece_time(c, &c->r->filler, c->next_filler++, &c->worker[w]);
-        push(c, w, now + time, FILL);
-        return;
-    }
-    wait_from(c, w, now);
 }
 
 static double run_jobs(clockwork *c, double start)
@@ -272,14 +295,14 @@ static double run_jobs(clockwork *c, double start)
     double end = start;
     for (unsigned w = 0; w < c->m->workers; w++) {
         double delay = w > 0 ? c->m->handover + (w - 1) * c->m->per_worker : 0;
-        c->result.barriers += delay;
+        c->worker[w].delay = delay;
         push(c, w, start + delay, LOOK);
     }
     while (c->heap_count > 0) {
         unsigned w = pop(c);
         worker *self = &c->worker[w];
         double now = self->free;
-        end = now > end ? now : end;
+        end = now > end && (self->next != LOOK || c->awaits_all) ? now : end;
         if (self->streams) {
             self->streams = false;
             c->streaming--;
@@ -294,6 +317,7 @@ static double run_jobs(clockwork *c, double start)
             look(c, w, now);
         }
     }
+    end = c->last_job_end > end ? c->last_job_end : end;
     for (unsigned w = 0; w < c->m->workers; w++) {
         if (c->worker[w].waits) {
             c->result.idle += end - c->worker[w].since;
@@ -304,10 +328,10 @@ static double run_jobs(clockwork *c, double start)
 
 /* Runs of all workers, one after the other: as jobs of one team. */
 static bool replay_part(const replay_recording *r, const replay_machine *m, double start,
-                        replay_result *result)
+                        bool awaits_all, replay_result *result)
 {
     unsigned teams = r->teams < 1 ? 1 : r->teams;
-    clockwork c = {.r = r, .m = m, .teams = teams};
+    clockwork c = {.r = r, .m = m, .teams = teams, .awaits_all = awaits_all};
     c.team = calloc(teams, sizeof *c.team);
     c.worker = calloc(m->workers, sizeof *c.worker);
     c.heap = calloc(m->workers, sizeof *c.heap);
@@ -335,7 +359,8 @@ bool replay(const replay_recording *r, const replay_machine *m, replay_result *r
     first.teams = 1;
     first.width = m->workers;
     first.filler.count = 0;
-    return replay_part(&first, m, 0, result) && replay_part(r, m, result->seconds, result);
+    return (before.count == 0 || replay_part(&first, m, 0, false, result)) &&
+           replay_part(r, m, result->seconds, true, result);
 }
 
 void replay_free(replay_recording *r)

@@ -37,18 +37,23 @@ typedef struct replay_recording {
     bool failed; /* there was no memory */
 } replay_recording;
 
-/* The machine. */
+/* The machine. Seconds are those of a worker that waits for work until it has a piece. It spins at
+ * first, and sleeps after `spin` seconds. Of those that wait the first is there after `handover` or
+ * `wakeup`, and each further one so much later. Who wakes sleepers is busy for as long. */
 typedef struct replay_machine {
     unsigned workers;
-    double handover;   /* seconds from the start of a run until a second worker has a piece */
-    double per_worker; /* further seconds for each further worker */
-    double bandwidth;  /* bytes per second of all workers together */
+    double spin;
+    double handover, per_worker; /* of those that spin */
+    double wakeup, per_sleeper;  /* of those that sleep */
+    double bandwidth;            /* bytes per second of all workers together */
+    double slowdown;             /* of a piece, because other cores work too; 1: none */
 } replay_machine;
 
 typedef struct replay_result {
     double seconds;
-    /* Seconds summed over workers: computing pieces; waiting for memory within pieces; at the
-     * start and the end of runs; and without work. */
+    /* Seconds of workers, together `seconds` times their number: within pieces or between the runs
+     * of a job; within pieces but waiting for memory or slowed down; from the start of a run or its
+     * end to the next piece; and without anything to do. */
     double busy, stalled, barriers, idle;
     unsigned teams, width; /* of the recording */
 } replay_result;

@@ -1,7 +1,6 @@
 /*
- * simulate.c: see simulate.h. A step is recorded on one core: the pool hands out the very runs that
- * it would hand out to P workers, one job of each kind, and each piece is timed. Then replay.c
- * plays the schedule on P workers.
+ * simulate.c: see simulate.h. A step is recorded on one core (recording.c), and replay.c plays its
+ * schedule on P workers.
  */
 #include "simulate.h"
 
@@ -10,391 +9,248 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
+#include "base/pool.h"
 #include "measure.h"
-#include "optimizer/schedule.h"
-#include "replay.h"
+#include "models.h"
+#include "recording.h"
 
-enum { MOST_CORES = 16, MOST_PARAMETERS = 1024, SAMPLES = 48 };
+enum { MOST_CORES = 16, MOST_ROUNDS = 12, MOST_REAL_CORES = 2 };
 
 /* What a socket of 64 cores reads and writes per second: eight channels of DDR5-4800. */
 static const double socket_bandwidth = 300e9, socket_cores = 64;
 
-/* ---- models ---- */
+/* A prediction is valid if it is as near as this to the measured time. */
+static const double tolerance = 0.10;
 
-typedef struct layer_matrix {
-    size_t batch, rows, cols, heads; /* batch > 1: experts */
-} layer_matrix;
-
-typedef struct model_shape {
-    const char *name;
-    bool quick;
-    size_t layers, copies; /* in memory, and how often each counts */
-    size_t embedding_rows, width;
-    layer_matrix matrices[4];
-} model_shape;
-
-static const model_shape models[] = {
-    {"1024 x 1024", true, 1, 1, 0, 0, {{1, 1024, 1024, 0}}},
-    {"4096 x 4096", false, 1, 1, 0, 0, {{1, 4096, 4096, 0}}},
-    {"GPT-2 124M",
-     true,
-     12,
-     1,
-     51281,
-     768,
-     {{1, 2304, 768, 3}, {1, 768, 768, 0}, {1, 3072, 768, 0}, {1, 768, 3072, 0}}},
-    {"MoE 64 experts",
-     false,
-     1,
-     8,
-     32000,
-     1024,
-     {{1, 3072, 1024, 3}, {1, 1024, 1024, 0}, {64, 2048, 1024, 0}, {64, 1024, 1024, 0}}},
-    {"GPT-2 1.5B",
-     false,
-     1,
-     48,
-     51281,
-     1600,
-     {{1, 4800, 1600, 3}, {1, 1600, 1600, 0}, {1, 6400, 1600, 0}, {1, 1600, 6400, 0}}},
-    {"Llama 7B",
-     false,
-     1,
-     32,
-     64000,
-     4096,
-     {{1, 12288, 4096, 3}, {1, 4096, 4096, 0}, {2, 11008, 4096, 0}, {1, 4096, 11008, 0}}},
-};
-
-typedef struct model {
-    muonium_optimizer *optimizer;
-    float *memory[MOST_PARAMETERS];
-    size_t arrays;
-} model;
-
-static bool add(model *m, const char *name, size_t batch, size_t rows, size_t cols, size_t heads)
-{
-    size_t count = batch * rows * cols;
-    muonium_tensor tensor = {.name = name, .ndim = 2, .shape = {rows, cols}, .heads = heads};
-    if (batch > 1) {
-        tensor.ndim = 3;
-        tensor.shape[0] = batch;
-        tensor.shape[1] = rows;
-        tensor.shape[2] = cols;
-        tensor.layout = MUONIUM_LAYOUT_EXPERTS;
-    }
-    float *data = malloc(2 * count * sizeof *data);
-    if (!data || m->arrays == MOST_PARAMETERS) {
-        free(data);
-        return false;
-    }
-    for (size_t i = 0; i < 2 * count; i++) {
-        data[i] = (float)((i * 2654435761u >> 8) % 2048) / 2048 - 0.5f;
-    }
-    m->memory[m->arrays++] = data;
-    tensor.data = data;
-    tensor.grad = data + count;
-    return muonium_add(m->optimizer, &tensor, NULL) == MUONIUM_OK;
-}
-
-static bool make(model *m, const model_shape *shape)
-{
-    char name[64];
-    memset(m, 0, sizeof *m);
-    bool done = muonium_create(NULL, &m->optimizer) == MUONIUM_OK;
-    if (done && shape->embedding_rows > 0) {
-        done = add(m, "embed_tokens.weight", 1, shape->embedding_rows, shape->width, 0);
-    }
-    for (size_t layer = 0; layer < shape->layers; layer++) {
-        for (size_t i = 0; done && i < 4 && shape->matrices[i].batch > 0; i++) {
-            const layer_matrix *w = &shape->matrices[i];
-            snprintf(name, sizeof name, "layers.%zu.w%zu.weight", layer, i);
-            done = add(m, name, w->batch, w->rows, w->cols, w->heads);
-        }
-    }
-    if (done) {
-        m->optimizer->modeled_copies = shape->copies;
-    }
-    return done;
-}
-
-static void destroy(model *m)
-{
-    muonium_destroy(m->optimizer);
-    for (size_t i = 0; i < m->arrays; i++) {
-        free(m->memory[i]);
-    }
-}
-
-/* ---- recording ---- */
-
-typedef enum phase { BEFORE, JOB, FILLER } phase;
-
-typedef struct recorder {
-    replay_recording r;
-    const mu_schedule *schedule;
-    size_t copies;
-    phase phase;
-    size_t first_run;     /* of the present job */
-    double last, started; /* end of the last run; start of the present piece */
-    size_t index;         /* of the present piece */
-    size_t stride;        /* sampled pieces of long runs of chunks */
-    double sampled;       /* seconds of all sampled pieces */
-    size_t samples;       /* their number */
-    const mu_class *kinds[256];
-    size_t kind_counts[256], kind_jobs[256], kind_count;
-    bool known;
-} recorder;
-
-static bool grow(void **array, size_t *room, size_t count, size_t bytes)
-{
-    if (count < *room) {
-        return true;
-    }
-    size_t more = *room > 0 ? 2 * *room : 1024;
-    void *grown = realloc(*array, more * bytes);
-    if (grown) {
-        *array = grown;
-        *room = more;
-    }
-    return grown != NULL;
-}
-
-static void add_piece(recorder *rec, double seconds)
-{
-    replay_recording *r = &rec->r;
-    if (!grow((void **)&r->pieces, &r->piece_room, r->piece_count, sizeof *r->pieces)) {
-        r->failed = true;
-        return;
-    }
-    r->pieces[r->piece_count++] = seconds;
-}
-
-static bool is_muon(const recorder *rec, size_t chunk)
-{
-    return rec->schedule->chunks[chunk].parameter->muon;
-}
-
-static void on_run(void *context, mu_task *task, size_t count, unsigned workers)
-{
-    recorder *rec = context;
-    replay_recording *r = &rec->r;
-    rec->phase = task == mu_adam_chunk ? FILLER : rec->phase;
-    if (!grow((void **)&r->runs, &r->run_room, r->run_count, sizeof *r->runs)) {
-        r->failed = true;
-        return;
-    }
-    r->runs[r->run_count++] =
-        (replay_run){seconds_now() - rec->last, r->piece_count, 0, workers, 0};
-    rec->stride = rec->phase != JOB && count > SAMPLES ? count / SAMPLES : 1;
-    rec->sampled = 0;
-    rec->samples = 0;
-}
-
-static bool on_piece(void *context, size_t index)
-{
-    recorder *rec = context;
-    bool skip = rec->phase == FILLER && is_muon(rec, index);
-    rec->index = index;
-    if (!skip && rec->phase != JOB && index % rec->stride != 0) {
-        size_t copies = is_muon(rec, index) ? rec->copies : 1;
-        for (size_t i = 0; i < copies; i++) {
-            add_piece(rec, -1); /* as long as the sampled ones */
-        }
-        skip = true;
-    }
-    rec->started = seconds_now();
-    return !skip;
-}
-
-static void on_piece_end(void *context)
-{
-    recorder *rec = context;
-    double time = seconds_now() - rec->started;
-    size_t copies = rec->phase == BEFORE && is_muon(rec, rec->index) ? rec->copies : 1;
-    rec->sampled += time;
-    rec->samples++;
-    for (size_t i = 0; i < copies; i++) {
-        add_piece(rec, time);
-    }
-}
-
-static void on_run_end(void *context)
-{
-    recorder *rec = context;
-    replay_recording *r = &rec->r;
-    replay_run *run = &r->runs[r->run_count - 1];
-    run->count = r->piece_count - run->first;
-    for (size_t i = run->first; i < r->piece_count; i++) {
-        if (r->pieces[i] < 0) {
-            r->pieces[i] = rec->samples > 0 ? rec->sampled / (double)rec->samples : 0;
-        }
-    }
-    /* A chunk has at most 32 pieces of the optimizer's. The check reads gradients; AdamW reads and
-     * writes parameter and moments. */
-    double chunk = (double)rec->schedule->chunks[0].count;
-    run->bytes = rec->phase == BEFORE ? 4 * chunk : rec->phase == FILLER ? 28 * chunk : 0;
-    rec->last = seconds_now();
-}
-
-static void on_jobs(void *context, const mu_jobs *jobs)
-{
-    recorder *rec = context;
-    rec->r.before = (replay_job){0, rec->r.run_count, seconds_now() - rec->last};
-    rec->r.teams = jobs->teams;
-    rec->r.width = jobs->width;
-}
-
-static bool on_job(void *context, size_t index)
-{
-    recorder *rec = context;
-    replay_recording *r = &rec->r;
-    const mu_batch_job *job = &rec->schedule->jobs[index];
-    size_t kind = 0;
-    while (kind < rec->kind_count &&
-           (rec->kinds[kind] != job->of || rec->kind_counts[kind] != job->count)) {
-        kind++;
-    }
-    rec->known = kind < rec->kind_count;
-    if (!rec->known) {
-        if (kind == sizeof rec->kinds / sizeof rec->kinds[0] ||
-            !grow((void **)&r->jobs, &r->job_room, r->job_count, sizeof *r->jobs)) {
-            r->failed = true;
-            return false;
-        }
-        rec->kinds[kind] = job->of;
-        rec->kind_counts[kind] = job->count;
-        rec->kind_jobs[kind] = r->job_count;
-        r->jobs[r->job_count++] = (replay_job){r->run_count, 0, 0};
-        rec->kind_count++;
-    }
-    for (size_t i = 0; i < rec->copies; i++) {
-        if (!grow((void **)&r->queue, &r->queue_room, r->queue_count, sizeof *r->queue)) {
-            r->failed = true;
-            return false;
-        }
-        r->queue[r->queue_count++] = rec->kind_jobs[kind];
-    }
-    rec->phase = JOB;
-    rec->last = seconds_now();
-    return !rec->known;
-}
-
-/* The first run of a job gathers: gradient, momentum twice, direction. The last one applies:
- * parameter twice, direction. */
-static void on_job_end(void *context)
-{
-    recorder *rec = context;
-    replay_recording *r = &rec->r;
-    replay_job *job = &r->jobs[r->job_count - 1];
-    const mu_class *of = rec->kinds[rec->kind_count - 1];
-    job->count = r->run_count - job->first;
-    job->tail = seconds_now() - rec->last;
-    double elements = (double)of->m * (double)of->n * (double)rec->kind_counts[rec->kind_count - 1];
-    if (job->count > 1) {
-        replay_run *first = &r->runs[job->first], *last = &r->runs[r->run_count - 1];
-        first->bytes = 16 * elements / (double)(first->count > 0 ? first->count : 1);
-        last->bytes = 12 * elements / (double)(last->count > 0 ? last->count : 1);
-    }
-}
-
-static void on_jobs_end(void *context)
-{
-    ((recorder *)context)->last = seconds_now();
-}
-
-static bool record(model *m, size_t copies, unsigned cores, recorder *rec)
-{
-    memset(rec, 0, sizeof *rec);
-    rec->copies = copies;
-    if (muonium_set_threads((int)cores) != MUONIUM_OK ||
-        mu_schedule_make(m->optimizer) != MUONIUM_OK) {
-        return false;
-    }
-    rec->schedule = m->optimizer->schedule;
-    const mu_observer observer = {rec,     on_run, on_piece,   on_piece_end, on_run_end,
-                                  on_jobs, on_job, on_job_end, on_jobs_end};
-    rec->last = seconds_now();
-    mu_pool_observe(&observer);
-    muonium_status status = muonium_step(m->optimizer);
-    mu_pool_observe(NULL);
-    if (rec->phase == FILLER) {
-        rec->r.filler = rec->r.runs[rec->r.run_count - 1];
-    }
-    return status == MUONIUM_OK && !rec->r.failed;
-}
-
-/* ---- the cost of the pool ---- */
+/* ---- the pool ---- */
 
 typedef struct meeting {
     unsigned threads;
-    bool crowded; /* more threads than CPUs */
     atomic_uint present;
 } meeting;
 
-/* Wait until all threads of the run are here; not forever, as some may not exist. */
+/* Wait until all threads of the run are here; not forever, as some may not exist. One that does not
+ * come at once may need this CPU. */
 static void meet(void *context, size_t index, unsigned worker)
 {
     meeting *m = context;
     (void)index;
     (void)worker;
     atomic_fetch_add(&m->present, 1);
-    double end = seconds_now() + 0.05;
-    while (atomic_load(&m->present) < m->threads && seconds_now() < end) {
-        if (m->crowded) {
+    double start = seconds_now(), waited = 0;
+    while (atomic_load(&m->present) < m->threads && waited < 0.05) {
+        waited = seconds_now() - start;
+        if (waited > 10e-6) {
             sched_yield();
         }
     }
 }
 
-static void run_meeting(void *context)
+/* The shortest time of a run in which all threads meet: for starting and ending it. 0: there are
+ * not so many threads. */
+static double run_cost(unsigned threads, bool rested, double budget)
 {
-    meeting *m = context;
-    atomic_store(&m->present, 0);
-    mu_pool_run(meet, m, m->threads, m->threads);
+    meeting m = {.threads = threads};
+    double best = 1e30, start = seconds_now();
+    if (muonium_set_threads((int)threads) != MUONIUM_OK) {
+        return 0;
+    }
+    for (int i = 0; i < 4 || seconds_now() - start < budget; i++) {
+        if (rested) {
+            nanosleep(&(struct timespec){.tv_nsec = 500000}, NULL);
+        }
+        atomic_store(&m.present, 0);
+        double begin = seconds_now();
+        mu_pool_run(meet, &m, threads, threads);
+        double time = seconds_now() - begin;
+        best = i > 0 && time < best ? time : best; /* the first one starts the threads */
+    }
+    return best;
 }
 
-/* Seconds of a run in which all threads meet once: for starting and ending it. */
-static double run_cost(unsigned threads, unsigned cpus)
+enum { RUN_COSTS = 6 }; /* of 2, 4, ... 64 threads */
+
+typedef struct pool_costs {
+    double spinning[RUN_COSTS], rested[RUN_COSTS];
+} pool_costs;
+
+static pool_costs measure_pool(void)
 {
-    meeting m = {.threads = threads, .crowded = threads > cpus};
-    return muonium_set_threads((int)threads) == MUONIUM_OK ? measure_best(run_meeting, &m, 0.05)
-                                                           : 0;
+    pool_costs c;
+    for (int i = 0; i < RUN_COSTS; i++) {
+        c.spinning[i] = run_cost(2u << i, false, i == 0 ? 0.5 : 0.1);
+        c.rested[i] = run_cost(2u << i, true, i == 0 ? 0.5 : 0.1);
+    }
+    return c;
 }
 
-static unsigned processors(void)
+static void print_pool(const pool_costs *c, unsigned cpus, bool json)
 {
-    muonium_set_threads(0);
-    return (unsigned)muonium_threads();
-}
-
-static void print_run_costs(unsigned cpus, bool json)
-{
-    printf(json ? "{\"runs\": [" : "cost of a run of the pool\n");
-    for (unsigned threads = 2; threads <= 64; threads *= 2) {
-        double cost = 1e6 * run_cost(threads, cpus);
+    printf(json ? "{\"runs\": [" : "cost of a run of the pool: of spinning, of sleeping threads\n");
+    for (int i = 0; i < RUN_COSTS; i++) {
+        unsigned threads = 2u << i;
         if (json) {
-            printf("%s{\"threads\": %u, \"microseconds\": %.3f, \"oversubscribed\": %s}",
-                   threads > 2 ? ", " : "", threads, cost, threads > cpus ? "true" : "false");
+            printf("%s{\"threads\": %u, \"microseconds\": %.3f, \"from_sleep\": %.3f, "
+                   "\"oversubscribed\": %s}",
+                   i > 0 ? ", " : "", threads, 1e6 * c->spinning[i], 1e6 * c->rested[i],
+                   threads > cpus ? "true" : "false");
         } else {
-            printf("  %2u threads  %9.2f us%s\n", threads, cost,
-                   threads > cpus ? "  (more threads than CPUs)" : "");
+            printf("  %2u threads  %9.2f us  %9.2f us%s\n", threads, 1e6 * c->spinning[i],
+                   1e6 * c->rested[i], threads > cpus ? "  (more threads than CPUs)" : "");
         }
     }
-    printf(json ? "],\n \"steps\": [" : "\n");
+    printf(json ? "]" : "\n");
+}
+
+/* ---- the machine ---- */
+
+typedef struct here {
+    unsigned cpus;
+    replay_machine machine;       /* what does not depend on the number of cores */
+    double copy[MOST_REAL_CORES]; /* bytes per second of so many threads */
+    double slowdown;              /* of a piece, if a second core works too */
+} here;
+
+static double lesser(double a, double b)
+{
+    return a < b ? a : b;
+}
+
+static double greater(double a, double b)
+{
+    return a > b ? a : b;
+}
+
+static here look_around(const pool_costs *costs)
+{
+    enum { TURNS = 6 };
+    const double transfer = 100e-9; /* of a cache line, where it cannot be measured */
+    here h = {.slowdown = 1};
+    double peak[MOST_REAL_CORES] = {0}, trip = 0;
+    muonium_set_threads(0);
+    h.cpus = (unsigned)muonium_threads();
+    for (int turn = 0; turn < TURNS; turn++) {
+        for (int i = 0; i < MOST_REAL_CORES; i++) {
+            muonium_set_threads(i + 1);
+            h.copy[i] = greater(h.copy[i], measure_copy(0.05));
+            peak[i] = greater(peak[i], measure_peak(MUONIUM_F32, 0.03));
+        }
+        double found = measure_round_trip();
+        trip = trip > 0 && found > trip ? trip : found;
+    }
+    if (h.cpus > 1 && peak[1] > 0) {
+        h.slowdown = greater(1, 2 * peak[0] / peak[1]);
+    }
+    replay_machine *m = &h.machine;
+    m->spin = MU_SPIN_NANOSECONDS * 1e-9;
+    m->handover = h.cpus > 1 ? costs->spinning[0] : 1e-6;
+    m->per_worker = trip > 0 && trip < 2e-6 ? trip / 2 : transfer;
+    m->wakeup = greater(costs->rested[0], m->handover);
+    m->per_sleeper = (costs->rested[RUN_COSTS - 1] - m->wakeup) / ((2u << (RUN_COSTS - 1)) - 2);
+    m->per_sleeper = greater(m->per_sleeper, m->per_worker);
+    return h;
+}
+
+static void print_machine(const here *h, bool json)
+{
+    const replay_machine *m = &h->machine;
+    if (json) {
+        printf(",\n \"machine\": {\"cpus\": %u, \"handover\": %.4g, \"per_worker\": %.4g, "
+               "\"wakeup\": %.4g, \"per_sleeper\": %.4g, \"copy\": [%.4g, %.4g], "
+               "\"slowdown_of_two\": %.4f}",
+               h->cpus, m->handover, m->per_worker, m->wakeup, m->per_sleeper, h->copy[0],
+               h->copy[1], h->slowdown);
+        return;
+    }
+    printf("waiting workers start after %.2f us and %.3f us for each further one;\n"
+           "from sleep after %.1f us and %.2f us; copy of one core %.1f GB/s, of two %.1f GB/s;\n"
+           "each of two cores computes at %.0f %% of the speed of one\n\n",
+           1e6 * m->handover, 1e6 * m->per_worker, 1e6 * m->wakeup, 1e6 * m->per_sleeper,
+           h->copy[0] / 1e9, h->copy[1] / 1e9, 100 / h->slowdown);
+}
+
+/* Up to two cores this machine, as measured; beyond, a server with as much as it has per core. */
+static replay_machine machine_of(const here *h, unsigned cores)
+{
+    double sockets = (double)(unsigned)((cores + socket_cores - 1) / socket_cores);
+    replay_machine m = h->machine;
+    m.workers = cores;
+    /* What one core takes was recorded. */
+    m.bandwidth = cores == 1 ? 1e30 : cores == 2 ? h->copy[1] : socket_bandwidth * sockets;
+    m.slowdown = cores == 2 ? h->slowdown : 1;
+    return m;
 }
 
 /* ---- predictions ---- */
 
-static replay_machine machine_of(unsigned cores, double handover, const double *copy)
+typedef struct prediction {
+    replay_result found;
+    size_t scratch;
+    double measured;   /* seconds; 0: not measured */
+    double difference; /* of prediction and measurement of the same moment, the median */
+} prediction;
+
+static int compare(const void *a, const void *b)
 {
-    double sockets = (double)(unsigned)((cores + socket_cores - 1) / socket_cores);
-    /* Up to two cores this machine, measured; beyond, a server with as much as it has per core. */
-    double bandwidth = cores <= 2 ? copy[cores - 1] : socket_bandwidth * sockets;
-    double each = copy[0] * cores;
-    replay_machine m = {cores, handover, 60e-9, each < bandwidth ? each : bandwidth};
-    return m;
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(double *values, size_t count)
+{
+    qsort(values, count, sizeof *values, compare);
+    return count % 2 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
+}
+
+/* Seconds of a step: on one core of the thread, so that other programs do not count. */
+static double time_step(muonium_optimizer *optimizer, unsigned cores)
+{
+    double start = cores > 1 ? seconds_now() : thread_seconds();
+    muonium_step(optimizer);
+    return (cores > 1 ? seconds_now() : thread_seconds()) - start;
+}
+
+/* Record and replay a step several times. `real`: after each time measure it too, so that both meet
+ * the same state of the machine. */
+static bool predict(model *m, const model_shape *shape, unsigned cores, const here *h, bool real,
+                    prediction *made)
+{
+    const double patience = 1.5; /* seconds */
+    const int least = real ? 5 : 2;
+    static recorder rec, again;
+    double ratios[MOST_ROUNDS], times[MOST_ROUNDS];
+    replay_machine machine = machine_of(h, cores);
+    bool done = recording_make(m->optimizer, shape->copies, cores, &rec); /* touches the memory */
+    double start = seconds_now();
+    size_t rounds = 0;
+    while (done &&
+           ((int)rounds < least || (rounds < MOST_ROUNDS && seconds_now() - start < patience))) {
+        done = recording_make(m->optimizer, shape->copies, cores, &again) &&
+               replay(&again.r, &machine, &made->found);
+        if (done) {
+            times[rounds] = real ? time_step(m->optimizer, cores) : 1;
+            ratios[rounds] = made->found.seconds / times[rounds];
+            rounds++;
+            recording_keep_best(&rec.r, &again.r);
+        }
+        replay_free(&again.r);
+    }
+    done = done && replay(&rec.r, &machine, &made->found);
+    made->measured = done && real ? median(times, rounds) : 0;
+    made->difference = done && real ? median(ratios, rounds) - 1 : 0;
+    made->found.teams = rec.r.teams;
+    made->found.width = rec.r.width;
+    made->scratch = done ? rec.schedule->bytes : 0;
+    replay_free(&rec.r);
+    return done;
+}
+
+/* What one core would take: the least that was recorded, also in the division for many. */
+static double seconds_of_one(const replay_result *one, const replay_result *many)
+{
+    return lesser(one->seconds, many->busy);
 }
 
 static const char *limit_of(const replay_result *found, const replay_result *one, unsigned cores)
@@ -408,104 +264,96 @@ static const char *limit_of(const replay_result *found, const replay_result *one
     return lost[worst] > 0.01 * found->seconds * cores ? names[worst] : "nothing";
 }
 
-static void step_of(void *context)
+static void print_prediction(const model_shape *shape, unsigned cores, const prediction *made,
+                             const replay_result *one, bool json, bool first)
 {
-    muonium_step(context);
-}
-
-static double measured_step(model *m, unsigned cores)
-{
-    muonium_set_threads((int)cores);
-    return measure_best(step_of, m->optimizer, 1);
-}
-
-static double lesser(double a, double b)
-{
-    return a < b ? a : b;
-}
-
-/* The lesser of the times of two recordings of the same step: noise only adds. */
-static void keep_best(replay_recording *r, const replay_recording *other)
-{
-    bool same = r->piece_count == other->piece_count && r->run_count == other->run_count &&
-                r->job_count == other->job_count;
-    for (size_t i = 0; same && i < r->piece_count; i++) {
-        r->pieces[i] = lesser(r->pieces[i], other->pieces[i]);
-    }
-    for (size_t i = 0; same && i < r->run_count; i++) {
-        r->runs[i].gap = lesser(r->runs[i].gap, other->runs[i].gap);
-    }
-    for (size_t i = 0; same && i < r->job_count; i++) {
-        r->jobs[i].tail = lesser(r->jobs[i].tail, other->jobs[i].tail);
-    }
-}
-
-static bool predict(model *m, const model_shape *shape, unsigned cores, const double *copy,
-                    double handover, replay_result *found, recorder *rec)
-{
-    enum { MOST_RECORDINGS = 12 };
-    const double limit = 1.5; /* seconds */
-    static recorder again;
-    replay_machine machine = machine_of(cores, handover, copy);
-    bool done = record(m, shape->copies, cores, rec); /* touches the memory first */
-    double start = seconds_now();
-    for (int i = 1; done && (i < 2 || (i < MOST_RECORDINGS && seconds_now() - start < limit));
-         i++) {
-        done = record(m, shape->copies, cores, &again);
-        if (done) {
-            keep_best(&rec->r, &again.r);
-        }
-        replay_free(&again.r);
-    }
-    done = done && replay(&rec->r, &machine, found);
-    found->teams = rec->r.teams;
-    found->width = rec->r.width;
-    replay_free(&rec->r);
-    return done;
-}
-
-static void print_prediction(const model_shape *shape, unsigned cores, const replay_result *found,
-                             const replay_result *one, const recorder *rec, double real, bool json)
-{
-    double share = one->seconds / found->seconds / cores;
+    const replay_result *found = &made->found;
+    double all = found->seconds * cores, share = seconds_of_one(one, found) / all;
     const char *limit = limit_of(found, one, cores);
-    static bool any;
+    bool valid = made->difference < tolerance && made->difference > -tolerance;
     if (json) {
         printf("%s\n  {\"model\": \"%s\", \"cores\": %u, \"seconds\": %.6g, \"efficiency\": %.4f, "
-               "\"limit\": \"%s\", \"teams\": %u, \"width\": %u, \"scratch_bytes\": %zu, "
-               "\"measured\": %.6g}",
-               any ? "," : "", shape->name, cores, found->seconds, share, limit, found->teams,
-               found->width, rec->schedule->bytes, real);
-        any = true;
+               "\"limit\": \"%s\", \"span\": %.4f, \"barriers\": %.4f, \"bandwidth\": %.4f, "
+               "\"teams\": %u, \"width\": %u, \"scratch_bytes\": %zu",
+               first ? "" : ",", shape->name, cores, found->seconds, share, limit,
+               found->idle / all, found->barriers / all, found->stalled / all, found->teams,
+               found->width, made->scratch);
+        if (made->measured > 0) {
+            printf(", \"measured\": %.6g, \"difference\": %.4f, \"validated\": %s", made->measured,
+                   made->difference, valid ? "true" : "false");
+        }
+        printf("}");
         return;
     }
     printf("  %-15s %4u  %10.2f ms  %5.1f %%  %4u x %-4u %8.1f MB  %s", shape->name, cores,
            1e3 * found->seconds, 100 * share, found->teams, found->width,
-           (double)rec->schedule->bytes / 1e6, limit);
-    if (real > 0) {
-        printf("  (measured %.2f ms, %+.1f %%)", 1e3 * real, 100 * (found->seconds / real - 1));
+           (double)made->scratch / 1e6, limit);
+    if (made->measured > 0) {
+        printf("  (measured %.2f ms; validated: %s, %+.1f %%)", 1e3 * made->measured,
+               valid ? "yes" : "no", 100 * made->difference);
     }
     printf("\n");
     fflush(stdout);
 }
 
+/* `whole`: all layers are in memory, so that the step can be measured too. */
 static bool simulate_model(const model_shape *shape, const unsigned *cores, size_t count,
-                           unsigned cpus, const double *copy, double handover, bool json)
+                           const here *h, bool whole, bool json, bool first)
 {
     static model m;
-    static recorder rec;
-    replay_result one, found;
-    bool done = make(&m, shape) && predict(&m, shape, 1, copy, handover, &one, &rec);
+    prediction one, made;
+    bool done = model_make(&m, shape) && predict(&m, shape, 1, h, whole, &one);
     for (size_t i = 0; done && i < count; i++) {
-        done = predict(&m, shape, cores[i], copy, handover, &found, &rec);
-        bool here = shape->copies == 1 && cores[i] <= cpus && cores[i] <= 2;
+        made = one;
+        if (cores[i] > 1) {
+            bool real = whole && cores[i] <= h->cpus && cores[i] <= MOST_REAL_CORES;
+            done = predict(&m, shape, cores[i], h, real, &made);
+        }
         if (done) {
-            print_prediction(shape, cores[i], &found, &one, &rec,
-                             here ? measured_step(&m, cores[i]) : 0, json);
+            print_prediction(shape, cores[i], &made, &one.found, json, first && i == 0);
         }
     }
-    destroy(&m);
+    model_destroy(&m);
     return done;
+}
+
+/* ---- twice as many threads as CPUs ---- */
+
+/* Steps in turns with as many threads as CPUs and with twice as many: the median of the ratios. */
+static bool crowd_model(const model_shape *shape, const here *h, bool json, bool first)
+{
+    enum { ROUNDS = 9, LEAST = 3 };
+    const double patience = 3; /* seconds */
+    static model m;
+    double times[2][ROUNDS], ratios[ROUNDS];
+    bool done = model_make(&m, shape);
+    size_t rounds = 0;
+    double begin = seconds_now();
+    while (done && (rounds < LEAST || (rounds < ROUNDS && seconds_now() - begin < patience))) {
+        for (unsigned crowded = 0; crowded < 2; crowded++) {
+            muonium_set_threads((int)(h->cpus << crowded));
+            done = done && muonium_step(m.optimizer) == MUONIUM_OK; /* makes the schedule */
+            double start = seconds_now();
+            done = done && muonium_step(m.optimizer) == MUONIUM_OK;
+            times[crowded][rounds] = seconds_now() - start;
+        }
+        ratios[rounds] = times[1][rounds] / times[0][rounds];
+        rounds++;
+    }
+    model_destroy(&m);
+    if (!done) {
+        return false;
+    }
+    double ratio = median(ratios, rounds), alone = median(times[0], rounds);
+    if (json) {
+        printf("%s\n  {\"model\": \"%s\", \"threads\": %u, \"seconds\": %.6g, "
+               "\"ratio_of_twice\": %.4f}",
+               first ? "" : ",", shape->name, h->cpus, alone, ratio);
+    } else {
+        printf("  %-15s %4u threads %10.2f ms, %u threads %+.1f %%\n", shape->name, h->cpus,
+               1e3 * alone, 2 * h->cpus, 100 * (ratio - 1));
+    }
+    return true;
 }
 
 /* ---- the command ---- */
@@ -530,26 +378,33 @@ static size_t read_cores(const char *list, unsigned *cores)
 
 bool simulate_cores(const char *list, bool quick, bool json, const char **why)
 {
-    unsigned cores[MOST_CORES], cpus = processors();
+    unsigned cores[MOST_CORES];
     size_t count = read_cores(list, cores);
     if (count == 0) {
         *why = "cores is no list of up to 16 numbers from 1 to 1024, such as 8,16,32,64,128";
         return false;
     }
-    double copy[2];
-    for (int threads = 1; threads <= 2; threads++) {
-        muonium_set_threads(threads);
-        copy[threads - 1] = measure_copy(0.3);
+    pool_costs costs = measure_pool();
+    here h = look_around(&costs);
+    print_pool(&costs, h.cpus, json);
+    print_machine(&h, json);
+    printf(json ? ",\n \"twice_the_threads\": [" : "steps with twice as many threads as CPUs\n");
+    bool done = true, first = true;
+    for (size_t i = 0; done && i < model_count; i++) {
+        if (model_shapes[i].copies == 1 && (!quick || model_shapes[i].layers == 1) &&
+            model_shapes[i].quick) {
+            done = crowd_model(&model_shapes[i], &h, json, first);
+            first = false;
+        }
     }
-    print_run_costs(cpus, json);
-    double handover = cpus > 1 ? run_cost(2, cpus) : 1e-6;
-    if (!json) {
-        printf("predicted steps: cores, time, efficiency, teams x workers, scratch, limit\n");
-    }
-    bool done = true;
-    for (size_t i = 0; done && i < sizeof models / sizeof models[0]; i++) {
-        if (!quick || models[i].quick) {
-            done = simulate_model(&models[i], cores, count, cpus, copy, handover, json);
+    printf(json ? "],\n \"steps\": ["
+                : "\npredicted steps: cores, time, efficiency, teams x workers, scratch, limit\n");
+    first = true;
+    for (size_t i = 0; done && i < model_count; i++) {
+        if (!quick || model_shapes[i].quick) {
+            bool whole = model_shapes[i].copies == 1 && (!quick || model_shapes[i].layers == 1);
+            done = simulate_model(&model_shapes[i], cores, count, &h, whole, json, first);
+            first = false;
         }
     }
     if (json) {

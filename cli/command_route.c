@@ -38,6 +38,7 @@ typedef struct totals {
     size_t muon, adam, untrained, matrices;
     uint64_t state_bytes, parameters;
     double flops;
+    muonium_counters counters; /* of the description */
 } totals;
 
 /* Find out about one tensor; *number counts those that the description has. */
@@ -145,11 +146,16 @@ static void print_route(const route *found, int width, int reason_columns)
 static void print_totals(const totals *sum)
 {
     unit_text flops = units_flops(sum->flops), state = units_bytes(sum->state_bytes);
+    unit_text scratch = units_bytes(sum->counters.scratch_bytes);
+    int threads = muonium_threads();
     printf("\n%zu tensor%s by Muon, %zu by AdamW, %zu not trained; %llu parameters\n"
            "%zu %s orthogonalised per step, %s; state %s\n",
            sum->muon, sum->muon == 1 ? "" : "s", sum->adam, sum->untrained,
            (unsigned long long)sum->parameters, sum->matrices,
            sum->matrices == 1 ? "matrix" : "matrices", flops.text, state.text);
+    printf("on %d thread%s: %zu team%s of at most %zu, scratch %s\n", threads,
+           threads == 1 ? "" : "s", sum->counters.teams, sum->counters.teams == 1 ? "" : "s",
+           sum->counters.team_width, scratch.text);
 }
 
 /* ---- JSON ---- */
@@ -199,6 +205,10 @@ static void write_totals(json *writer, const totals *sum)
     json_integer(writer, "matrices", (long long)sum->matrices);
     json_number(writer, "flops", sum->flops);
     json_integer(writer, "state_bytes", (long long)sum->state_bytes);
+    json_integer(writer, "threads", muonium_threads());
+    json_integer(writer, "teams", (long long)sum->counters.teams);
+    json_integer(writer, "team_width", (long long)sum->counters.team_width);
+    json_integer(writer, "scratch_bytes", (long long)sum->counters.scratch_bytes);
     json_object_end(writer);
 }
 
@@ -220,6 +230,9 @@ static int route_all(const command *self, const muonium_reader *reader,
 {
     json writer = {.out = stdout};
     totals sum = {0};
+    if (muonium_count(description, &sum.counters) != MUONIUM_OK) {
+        return message_failed(self->name, "%s", muonium_last_error());
+    }
     size_t number = 0;
     int width = as_json ? 0 : name_width(reader);
     int reason_columns = as_json ? 0 : reason_width(description);
@@ -289,8 +302,9 @@ const command command_route = {
     .description =
         "Shows for each tensor of MODEL.safetensors whether it gets Muon or AdamW, and why. The "
         "table also has the number of matrices to orthogonalise per step, the form of the "
-        "iteration, its flops, and the memory of the optimizer state. Totals follow. Only the "
-        "header of the file is read.\n\n"
+        "iteration, its flops, and the memory of the optimizer state. Totals follow, with the "
+        "teams "
+        "of threads and the scratch memory of a step. Only the header of the file is read.\n\n"
         "Tensors of types that are not trained, such as I64, are marked. Fused matrices are listed "
         "with the split that --split would apply. A route that looks wrong gets a warning.\n\n"
         "By default (routing muonium) embeddings, heads, norms, biases, routers and gains go to "

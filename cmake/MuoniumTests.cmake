@@ -137,6 +137,12 @@ foreach(source ${test_programs})
         target_sources(${name} PRIVATE $<TARGET_OBJECTS:muonium-gpt>)
         target_include_directories(${name} PRIVATE examples)
     endif()
+    # One of a part of the benchmark.
+    file(STRINGS ${source} mentions_replay LIMIT_COUNT 1 REGEX "\"bench/replay.h\"")
+    if(mentions_replay)
+        target_sources(${name} PRIVATE bench/replay.c)
+        target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
+    endif()
     # One of the planner, which needs no MPI.
     file(STRINGS ${source} mentions_mpi_plan LIMIT_COUNT 1 REGEX "\"muonium_mpi_plan.h\"")
     if(mentions_mpi_plan)

@@ -1142,8 +1142,12 @@ typedef struct muonium_counters {
     uint64_t zero;        /* matrices that were zero */
     size_t muon, adam;    /* parameters under Muon and under AdamW */
     size_t state_bytes;   /* bytes of state */
-    size_t scratch_bytes; /* bytes of scratch memory; 0 before the first step */
+    size_t scratch_bytes; /* bytes of scratch memory of a step. Before the first step: what it would
+                             take with the present number of threads */
     double flops;         /* operations of all orthogonalisations of one step */
+    size_t teams;      /* matrices, or batches of small ones, at the same time: each has a team of
+                             threads. 0 without parameters */
+    size_t team_width; /* threads of a team, at most */
 } muonium_counters;
 
 /* Get the counters of an optimizer. They count its contents and the work of its steps. */

@@ -124,7 +124,7 @@ class Counters(Structure):
     _fields_ += [(name, ctypes.c_uint64)
                 for name in ("steps", "matrices", "skipped", "rescued", "zero")]
     _fields_ += [(name, c_size_t) for name in ("muon", "adam", "state_bytes", "scratch_bytes")]
-    _fields_ += [("flops", c_double)]
+    _fields_ += [("flops", c_double), ("teams", c_size_t), ("team_width", c_size_t)]
 
 
 class State(Structure):

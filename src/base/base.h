@@ -251,24 +251,7 @@ typedef struct mu_jobs {
  * calling thread in order. */
 void mu_pool_run_jobs(const mu_jobs *jobs);
 
-/* ---- pool.c: watching the pool ---- */
-
-/* While there is an observer, everything runs in the calling thread, as if it were divided among
- * muonium_threads() workers, and the observer is told. Only the benchmark's simulator has one; it
- * makes no other calls meanwhile. */
-typedef struct mu_observer {
-    void *context;
-    void (*run)(void *context, mu_task *task, size_t count, unsigned workers);
-    bool (*piece)(void *context, size_t index); /* false: skip it */
-    void (*piece_end)(void *context);
-    void (*run_end)(void *context);
-    void (*jobs)(void *context, const mu_jobs *jobs);
-    bool (*job)(void *context, size_t index); /* false: skip it */
-    void (*job_end)(void *context);
-    void (*jobs_end)(void *context);
-} mu_observer;
-
-void mu_pool_observe(const mu_observer *observer); /* NULL: none */
+/* ---- threads.c ---- */
 
 /* Fails if the number of threads in force should come from MUONIUM_NUM_THREADS, and that is
  * none. */

@@ -30,8 +30,7 @@
 
 enum {
     WORKER_STACK_BYTES = 1 << 20,
-    SPIN_NANOSECONDS = 50000, /* about what sleeping and being woken costs */
-    RUNS_BEFORE_RETRY = 1000  /* after a thread could not be started */
+    RUNS_BEFORE_RETRY = 1000 /* after a thread could not be started */
 };
 
 /* The parts of pool.state. */
@@ -61,7 +60,7 @@ static struct {
     pthread_mutex_t mutex;
     pthread_cond_t work;
     pthread_cond_t done;
-    pthread_cond_t changed; /* of mu_pool_await */
+    pthread_cond_t changed[MU_WAITING_KINDS]; /* of mu_pool_await */
     atomic_uint workers_asleep;
     atomic_bool caller_asleep;
 
@@ -71,7 +70,7 @@ static struct {
     .mutex = PTHREAD_MUTEX_INITIALIZER,
     .work = PTHREAD_COND_INITIALIZER,
     .done = PTHREAD_COND_INITIALIZER,
-    .changed = PTHREAD_COND_INITIALIZER,
+    .changed = {PTHREAD_COND_INITIALIZER, PTHREAD_COND_INITIALIZER},
 };
 
 _Thread_local bool mu_inside_task;
@@ -114,7 +113,7 @@ static bool spin_until(unsigned bits, bool set)
     if (!atomic_load_explicit(&pool.spinning_pays, memory_order_relaxed)) {
         return false;
     }
-    long long deadline = nanoseconds_now() + SPIN_NANOSECONDS;
+    long long deadline = nanoseconds_now() + MU_SPIN_NANOSECONDS;
     do {
         for (int i = 0; i < 32; i++) {
             relax_cpu();
@@ -136,10 +135,10 @@ static bool has_changed(atomic_uint *word, unsigned seen)
     return atomic_load(word) != seen || mu_pool_stopping();
 }
 
-void mu_pool_await(atomic_uint *word, unsigned seen, atomic_uint *asleep)
+void mu_pool_await(mu_waiting kind, atomic_uint *word, unsigned seen, atomic_uint *asleep)
 {
     bool spin = atomic_load_explicit(&pool.spinning_pays, memory_order_relaxed);
-    long long deadline = spin ? nanoseconds_now() + SPIN_NANOSECONDS : 0;
+    long long deadline = spin ? nanoseconds_now() + MU_SPIN_NANOSECONDS : 0;
     do {
         for (int i = 0; i < 32; i++) {
             if (atomic_load(word) != seen) {
@@ -154,20 +153,20 @@ void mu_pool_await(atomic_uint *word, unsigned seen, atomic_uint *asleep)
     pthread_mutex_lock(&pool.mutex);
     atomic_fetch_add(asleep, 1);
     while (!has_changed(word, seen)) {
-        pthread_cond_wait(&pool.changed, &pool.mutex);
+        pthread_cond_wait(&pool.changed[kind], &pool.mutex);
     }
     atomic_fetch_sub(asleep, 1);
     pthread_mutex_unlock(&pool.mutex);
     pthread_setcancelstate(cancel_state, NULL);
 }
 
-void mu_pool_wake(atomic_uint *asleep)
+void mu_pool_wake(mu_waiting kind, atomic_uint *asleep)
 {
     if (atomic_load(asleep) > 0) {
         /* Once the mutex was free, each sleeper is either waiting or sees the change. */
         pthread_mutex_lock(&pool.mutex);
         pthread_mutex_unlock(&pool.mutex);
-        pthread_cond_broadcast(&pool.changed);
+        pthread_cond_broadcast(&pool.changed[kind]);
     }
 }
 
@@ -430,7 +429,9 @@ static void after_fork_in_child(void)
     const pthread_cond_t fresh = PTHREAD_COND_INITIALIZER;
     pool.work = fresh;
     pool.done = fresh;
-    pool.changed = fresh;
+    for (mu_waiting kind = 0; kind < MU_WAITING_KINDS; kind++) {
+        pool.changed[kind] = fresh;
+    }
     mu_led_team = NULL;
     atomic_store(&pool.workers_asleep, 0);
     atomic_store(&pool.caller_asleep, false);
@@ -457,7 +458,9 @@ __attribute__((destructor)) static void stop_workers(void)
     atomic_fetch_or(&pool.state, STOP);
     unsigned workers = pool.workers;
     pthread_cond_broadcast(&pool.work);
-    pthread_cond_broadcast(&pool.changed);
+    for (mu_waiting kind = 0; kind < MU_WAITING_KINDS; kind++) {
+        pthread_cond_broadcast(&pool.changed[kind]);
+    }
     pthread_mutex_unlock(&pool.mutex);
     for (unsigned i = 0; i < workers; i++) {
         /* A task that ends the process cannot wait for the end of itself. */

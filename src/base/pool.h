@@ -10,7 +10,10 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-enum { MU_MAX_THREADS = 1024 };
+enum {
+    MU_MAX_THREADS = 1024,
+    MU_SPIN_NANOSECONDS = 50000 /* of a wait; about what sleeping and being woken costs */
+};
 
 /* ---- threads.c ---- */
 
@@ -30,12 +33,33 @@ extern _Thread_local bool mu_inside_task;
 /* Whether the process ends: workers shall return as soon as their piece is done. */
 bool mu_pool_stopping(void);
 
+/* Who waits: helpers for work, or leaders for their helpers. Neither is woken for the other. */
+typedef enum mu_waiting { MU_HELPERS_WAIT, MU_LEADERS_WAIT, MU_WAITING_KINDS } mu_waiting;
+
 /* Wait until *word differs from `seen`, or the process ends: spin as long as that is cheaper than
  * sleeping, then sleep. `asleep` counts the sleepers of this word. */
-void mu_pool_await(atomic_uint *word, unsigned seen, atomic_uint *asleep);
+void mu_pool_await(mu_waiting kind, atomic_uint *word, unsigned seen, atomic_uint *asleep);
 
-/* Wake all who sleep until a word changes, if there are any. To be called after the change. */
-void mu_pool_wake(atomic_uint *asleep);
+/* Wake all of a kind who sleep until a word changes, if any sleeps because of this one. To be
+ * called after the change. */
+void mu_pool_wake(mu_waiting kind, atomic_uint *asleep);
+
+/* While there is an observer, everything runs in the calling thread, as if it were divided among
+ * muonium_threads() workers, and the observer is told. Only the benchmark's simulator has one; it
+ * makes no other calls meanwhile. */
+typedef struct mu_observer {
+    void *context;
+    void (*run)(void *context, mu_task *task, size_t count, unsigned workers);
+    bool (*piece)(void *context, size_t index); /* false: skip it */
+    void (*piece_end)(void *context);
+    void (*run_end)(void *context);
+    void (*jobs)(void *context, const mu_jobs *jobs);
+    bool (*job)(void *context, size_t index); /* false: skip it */
+    void (*job_end)(void *context);
+    void (*jobs_end)(void *context);
+} mu_observer;
+
+void mu_pool_observe(const mu_observer *observer); /* NULL: none */
 
 /* The observer of this process; NULL: none. */
 const mu_observer *mu_pool_observer(void);

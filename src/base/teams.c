@@ -56,7 +56,7 @@ unsigned mu_team_width(const mu_team *team)
 static void announce(crew *c)
 {
     atomic_fetch_add(&c->changes, 1);
-    mu_pool_wake(&c->asleep);
+    mu_pool_wake(MU_HELPERS_WAIT, &c->asleep);
 }
 
 /* ---- a run of a team ---- */
@@ -74,7 +74,7 @@ static void await_helpers(mu_team *t)
 {
     unsigned state;
     while (((state = atomic_load(&t->state)) & INSIDE) != 0) {
-        mu_pool_await(&t->state, state, &t->leader_asleep);
+        mu_pool_await(MU_LEADERS_WAIT, &t->state, state, &t->leader_asleep);
     }
 }
 
@@ -116,7 +116,7 @@ static bool help_team(mu_team *t)
             run_pieces(t, (state & SEATS) / SEAT);
             atomic_fetch_and(&t->state, ~SEATS);
             atomic_fetch_sub(&t->state, 1);
-            mu_pool_wake(&t->leader_asleep);
+            mu_pool_wake(MU_LEADERS_WAIT, &t->leader_asleep);
             return true;
         }
     }
@@ -218,7 +218,7 @@ static void take_part(void *context, size_t index, unsigned worker)
         if (atomic_load(&c->jobs_done) == c->jobs->count) {
             return;
         }
-        mu_pool_await(&c->changes, seen, &c->asleep);
+        mu_pool_await(MU_HELPERS_WAIT, &c->changes, seen, &c->asleep);
     }
 }
 

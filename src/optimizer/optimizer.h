@@ -238,8 +238,6 @@ struct muonium_optimizer {
     muonium_counters counters;
     double grad_scale;    /* see muonium_set_grad_scale */
     size_t scratch_bytes; /* from the options of the default group, as the log */
-    /* The benchmark's simulator: how often every matrix counts where teams are chosen; 0: once. */
-    size_t modeled_copies;
     muonium_log *log;
     void *log_context;
     bool logged;

@@ -281,7 +281,7 @@ muonium_status mu_step_prepare_at(muonium_optimizer *optimizer, void *const *dat
     if (count == 0) {
         return mu_step_prepare(optimizer); /* fails with the message for it */
     }
-    muonium_status status = mu_schedule_make(optimizer);
+    muonium_status status = mu_schedule_make(optimizer, 1);
     if (status != MUONIUM_OK) {
         return status;
     }

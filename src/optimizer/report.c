@@ -129,9 +129,9 @@ muonium_status muonium_count_sized(const muonium_optimizer *optimizer, muonium_c
         found.state_bytes += report.state_bytes;
         found.flops += report.flops;
     }
+    status = status == MUONIUM_OK ? mu_schedule_describe(optimizer, &found) : status;
     mu_fenv_leave(environment);
     if (status == MUONIUM_OK) {
-        found.scratch_bytes = optimizer->schedule ? optimizer->schedule->bytes : 0;
         mu_sized_write(counters, size, &found, sizeof found);
     }
     return status;

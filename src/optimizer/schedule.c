@@ -226,7 +226,7 @@ mu_scratch mu_scratch_of(const mu_schedule *schedule, const mu_class *of, unsign
 }
 
 /* The bound on scratch memory beyond what one matrix needs. */
-static size_t bound_of(const muonium_optimizer *optimizer)
+static size_t bound_of(const muonium_optimizer *optimizer, size_t copies)
 {
     if (optimizer->scratch_bytes > 0) {
         return optimizer->scratch_bytes;
@@ -234,8 +234,7 @@ static size_t bound_of(const muonium_optimizer *optimizer)
     size_t bytes = 0;
     for (size_t i = 0; i < optimizer->count; i++) {
         const mu_parameter *p = optimizer->parameters[i];
-        size_t copies = p->muon && optimizer->modeled_copies > 0 ? optimizer->modeled_copies : 1;
-        bytes += copies * p->elements * muonium_dtype_size(p->tensor.dtype);
+        bytes += (p->muon ? copies : 1) * p->elements * muonium_dtype_size(p->tensor.dtype);
     }
     bytes /= SCRATCH_SHARE;
     return bytes > LEAST_SCRATCH ? bytes : LEAST_SCRATCH;
@@ -275,14 +274,15 @@ static muonium_status cut_jobs(mu_schedule *schedule)
     return MUONIUM_OK;
 }
 
-static muonium_status allocate_scratch(const muonium_optimizer *optimizer, mu_schedule *schedule)
+static muonium_status divide_scratch(const muonium_optimizer *optimizer, mu_schedule *schedule,
+                                     size_t copies)
 {
     muonium_status status = MUONIUM_OK;
     for (size_t i = 0; status == MUONIUM_OK && i < schedule->class_count; i++) {
         status = plan_class(&schedule->classes[i]);
     }
     if (status == MUONIUM_OK) {
-        status = mu_choose_teams(optimizer, schedule, bound_of(optimizer));
+        status = mu_choose_teams(optimizer, schedule, bound_of(optimizer, copies), copies);
     }
     if (status == MUONIUM_OK) {
         status = cut_jobs(schedule);
@@ -301,61 +301,86 @@ static muonium_status allocate_scratch(const muonium_optimizer *optimizer, mu_sc
     }
     size_t all = schedule->area_bytes * schedule->teams;
     schedule->bytes = all > schedule->bytes ? all : schedule->bytes;
-    schedule->scratch = mu_alloc(schedule->bytes);
-    if (!schedule->scratch) {
-        return mu_fail(MUONIUM_NO_MEMORY, "no memory for %zu bytes of scratch", schedule->bytes);
-    }
     return MUONIUM_OK;
 }
 
-static muonium_status fill_schedule(const muonium_optimizer *optimizer, mu_schedule *schedule)
+static muonium_status no_memory(size_t matrices, size_t parameters)
 {
-    size_t matrices = count_matrices(optimizer), shapes = count_shapes(optimizer), chunks = 0;
+    return mu_fail(MUONIUM_NO_MEMORY, "no memory to schedule %zu matrices of %zu parameters",
+                   matrices, parameters);
+}
+
+/* The classes, their teams and jobs. */
+static muonium_status divide(const muonium_optimizer *optimizer, mu_schedule *schedule,
+                             size_t copies)
+{
+    size_t matrices = count_matrices(optimizer), shapes = count_shapes(optimizer);
+    schedule->members = mu_alloc(matrices * sizeof *schedule->members);
+    schedule->classes = mu_alloc(shapes * sizeof *schedule->classes);
+    mu_index known = {0};
+    if (!schedule->members || !schedule->classes || !mu_index_reserve(&known, shapes)) {
+        return no_memory(matrices, optimizer->count);
+    }
+    classify(optimizer, schedule, &known);
+    mu_index_release(&known);
+    return divide_scratch(optimizer, schedule, copies);
+}
+
+/* What a step needs besides: memory, and element-wise work. */
+static muonium_status equip(const muonium_optimizer *optimizer, mu_schedule *schedule)
+{
+    size_t chunks = 0;
     for (size_t i = 0; i < optimizer->count; i++) {
         chunks += (optimizer->parameters[i]->elements + CHUNK - 1) / CHUNK;
     }
-    schedule->members = mu_alloc(matrices * sizeof *schedule->members);
-    schedule->classes = mu_alloc(shapes * sizeof *schedule->classes);
     schedule->chunks = mu_alloc(chunks * sizeof *schedule->chunks);
     schedule->unsound = mu_alloc_zeroed(chunks * sizeof *schedule->unsound);
     schedule->moderate = mu_alloc_zeroed(chunks * sizeof *schedule->moderate);
     schedule->active = mu_alloc(optimizer->count * sizeof *schedule->active);
     schedule->places = mu_alloc(optimizer->count * 2 * sizeof *schedule->places);
     schedule->grads = mu_alloc(optimizer->count * sizeof *schedule->grads);
-    mu_index known = {0};
-    if (!schedule->members || !schedule->classes || !schedule->chunks || !schedule->unsound ||
-        !schedule->moderate || !schedule->active || !schedule->places || !schedule->grads ||
-        !mu_index_reserve(&known, shapes)) {
-        return mu_fail(MUONIUM_NO_MEMORY, "no memory to schedule %zu matrices of %zu parameters",
-                       matrices, optimizer->count);
+    if (!schedule->chunks || !schedule->unsound || !schedule->moderate || !schedule->active ||
+        !schedule->places || !schedule->grads) {
+        return no_memory(count_matrices(optimizer), optimizer->count);
     }
-    classify(optimizer, schedule, &known);
-    mu_index_release(&known);
     muonium_status status = mu_rows_choose(MUONIUM_F32, &schedule->rows);
     if (status != MUONIUM_OK) {
         return status;
     }
     schedule->elementwise = mu_elementwise_for(mu_cpu_usable());
     cut_chunks(optimizer, schedule);
-    return allocate_scratch(optimizer, schedule);
+    schedule->scratch = mu_alloc(schedule->bytes);
+    return schedule->scratch
+               ? MUONIUM_OK
+               : mu_fail(MUONIUM_NO_MEMORY, "no memory for %zu bytes of scratch", schedule->bytes);
 }
 
-muonium_status mu_schedule_make(muonium_optimizer *optimizer)
+static muonium_status plan_schedule(const muonium_optimizer *optimizer, size_t copies,
+                                    mu_schedule **schedule)
 {
-    if (optimizer->schedule && optimizer->schedule->workers == mu_pool_workers()) {
-        return MUONIUM_OK;
-    }
-    muonium_status status = mu_need_state(optimizer, "step");
-    if (status != MUONIUM_OK) {
-        return status;
-    }
     mu_schedule *made = mu_alloc_zeroed(sizeof *made);
     if (!made) {
         return mu_fail(MUONIUM_NO_MEMORY, "no memory for a schedule");
     }
     made->workers = mu_pool_workers();
-    made->copies = optimizer->modeled_copies > 0 ? optimizer->modeled_copies : 1;
-    status = fill_schedule(optimizer, made);
+    *schedule = made;
+    return divide(optimizer, made, copies);
+}
+
+static bool is_current(const muonium_optimizer *optimizer)
+{
+    return optimizer->schedule && optimizer->schedule->workers == mu_pool_workers();
+}
+
+muonium_status mu_schedule_make(muonium_optimizer *optimizer, size_t copies)
+{
+    if (is_current(optimizer)) {
+        return MUONIUM_OK;
+    }
+    mu_schedule *made = NULL;
+    muonium_status status = mu_need_state(optimizer, "step");
+    status = status == MUONIUM_OK ? plan_schedule(optimizer, copies, &made) : status;
+    status = status == MUONIUM_OK ? equip(optimizer, made) : status;
     if (status != MUONIUM_OK) {
         mu_schedule_destroy(made);
         return status;
@@ -363,6 +388,23 @@ muonium_status mu_schedule_make(muonium_optimizer *optimizer)
     mu_schedule_destroy(optimizer->schedule);
     optimizer->schedule = made;
     return MUONIUM_OK;
+}
+
+muonium_status mu_schedule_describe(const muonium_optimizer *optimizer, muonium_counters *counters)
+{
+    mu_schedule *made = NULL;
+    if (optimizer->count == 0) {
+        return MUONIUM_OK;
+    }
+    muonium_status status = is_current(optimizer) ? MUONIUM_OK : plan_schedule(optimizer, 1, &made);
+    if (status == MUONIUM_OK) {
+        const mu_schedule *schedule = made ? made : optimizer->schedule;
+        counters->scratch_bytes = schedule->bytes;
+        counters->teams = schedule->teams;
+        counters->team_width = schedule->width;
+    }
+    mu_schedule_destroy(made);
+    return status;
 }
 
 void mu_schedule_destroy(mu_schedule *schedule)

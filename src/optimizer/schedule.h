@@ -83,7 +83,6 @@ struct mu_schedule {
     mu_extent *grads;   /* the same, one per parameter */
     mu_batch_job *jobs; /* the costliest first; classes across processes have none */
     size_t job_count;
-    size_t copies;     /* mu_optimizer.modeled_copies */
     unsigned teams;    /* jobs at the same time */
     unsigned width;    /* workers per job, at most */
     void *scratch;     /* an area per team */
@@ -91,18 +90,23 @@ struct mu_schedule {
     size_t bytes;      /* of all scratch */
 };
 
-/* Make a schedule unless the optimizer has one for the present number of workers. */
-muonium_status mu_schedule_make(muonium_optimizer *optimizer);
+/* Make a schedule unless the optimizer has one for the present number of workers. Every matrix
+ * counts `copies` times when teams are chosen: the benchmark predicts steps of models of which it
+ * has one layer. */
+muonium_status mu_schedule_make(muonium_optimizer *optimizer, size_t copies);
 void mu_schedule_destroy(mu_schedule *schedule); /* NULL is allowed */
+
+/* Set scratch_bytes, teams and team_width: of the schedule, or of the one that a step would make. */
+muonium_status mu_schedule_describe(const muonium_optimizer *optimizer, muonium_counters *counters);
 
 /* The scratch memory of a team, laid out for the batches of a class; and the bytes of that. */
 mu_scratch mu_scratch_of(const mu_schedule *schedule, const mu_class *of, unsigned team);
 size_t mu_scratch_bytes(const mu_class *of);
 
 /* teams.c: choose `teams` and `width`, and plan all classes for them, within so many bytes of
- * scratch memory or what one matrix needs. */
+ * scratch memory or what one matrix needs. Every matrix counts `copies` times. */
 muonium_status mu_choose_teams(const muonium_optimizer *optimizer, mu_schedule *schedule,
-                               size_t bound);
+                               size_t bound, size_t copies);
 
 /* Floats that a matrix occupies in `directions`. */
 size_t mu_direction_size(size_t rows, size_t cols);

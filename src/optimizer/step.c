@@ -169,7 +169,7 @@ muonium_status mu_step_prepare(muonium_optimizer *optimizer)
         return mu_fail(MUONIUM_INVALID,
                        "the optimizer has no parameters: add some with muonium_add");
     }
-    muonium_status status = mu_schedule_make(optimizer);
+    muonium_status status = mu_schedule_make(optimizer, 1);
     if (status != MUONIUM_OK) {
         return status;
     }

@@ -25,7 +25,8 @@ enum {
 
 typedef struct trial {
     unsigned teams, width;
-    double time; /* of the step, by the model */
+    size_t copies; /* of every matrix */
+    double time;   /* of the step, by the model */
 } trial;
 
 static double matrix_cost(const mu_class *c)
@@ -49,12 +50,12 @@ static double efficiency(const mu_class *c, double workers, unsigned width)
 
 /* Set workspace and capacity of a class for teams of `width`, where a batch may take `area`
  * bytes. False if one matrix takes more. */
-static bool fit_class(mu_class *c, const trial *t, size_t area, size_t copies)
+static bool fit_class(mu_class *c, const trial *t, size_t area)
 {
     /* Small matrices are worth a job only together, as long as all teams have some jobs. */
     double few = JOB_FLOPS / c->cost;
     size_t jobs = (size_t)t->teams * 4, capacity = few > 1 ? few < 1e6 ? (size_t)few : 1000000 : 1;
-    size_t most = (c->count * copies + jobs - 1) / jobs;
+    size_t most = (c->count * t->copies + jobs - 1) / jobs;
     capacity = capacity < most ? capacity : most;
     capacity = capacity < c->count ? capacity : c->count;
     for (;; capacity -= capacity / 4 + 1) {
@@ -83,11 +84,11 @@ static bool fit(mu_schedule *schedule, const trial *t, size_t bytes, const unsig
     bool fits = true;
     for (size_t i = 0; i < schedule->class_count; i++) {
         mu_class *c = &schedule->classes[i];
-        trial whole = {1, *workers, 0};
+        trial whole = {1, *workers, 1, 0};
         if (c->across) {
-            fit_class(c, &whole, bytes, 1);
+            fit_class(c, &whole, bytes);
         } else {
-            fits = fit_class(c, t, area, schedule->copies) && fits;
+            fits = fit_class(c, t, area) && fits;
         }
     }
     return fits;
@@ -130,13 +131,13 @@ static double run_to_next_end(running_job *running, unsigned *count, const trial
 }
 
 /* The classes as groups of equal jobs, the costliest first. */
-static size_t group_jobs(const mu_schedule *schedule, job_group *groups)
+static size_t group_jobs(const mu_schedule *schedule, size_t copies, job_group *groups)
 {
     size_t count = 0;
     for (size_t i = 0; i < schedule->class_count; i++) {
         const mu_class *c = &schedule->classes[i];
         if (!c->across) {
-            job_group made = {c, (c->count + c->capacity - 1) / c->capacity * schedule->copies,
+            job_group made = {c, (c->count + c->capacity - 1) / c->capacity * copies,
                               c->cost * (double)c->capacity};
             size_t at = count++;
             for (; at > 0 && groups[at - 1].cost < made.cost; at--) {
@@ -181,7 +182,7 @@ static double modeled_time(const trial *t, unsigned workers, job_group *groups, 
 
 static size_t need_of_one(mu_schedule *schedule, unsigned workers)
 {
-    const trial alone = {1, workers, 0};
+    const trial alone = {1, workers, 1, 0};
     size_t need = 0;
     fit(schedule, &alone, 0, &workers); /* capacities of 1 */
     for (size_t i = 0; i < schedule->class_count; i++) {
@@ -214,7 +215,7 @@ static void try_width(mu_schedule *schedule, trial t, size_t bytes, double fille
     if (!fit(schedule, &t, bytes, &workers)) {
         return;
     }
-    size_t count = group_jobs(schedule, groups);
+    size_t count = group_jobs(schedule, t.copies, groups);
     t.time = modeled_time(&t, workers, groups, count, filler);
     if (best->teams == 0 || t.time < worth * best->time) {
         *best = t;
@@ -222,7 +223,7 @@ static void try_width(mu_schedule *schedule, trial t, size_t bytes, double fille
 }
 
 muonium_status mu_choose_teams(const muonium_optimizer *optimizer, mu_schedule *schedule,
-                               size_t bound)
+                               size_t bound, size_t copies)
 {
     unsigned workers = schedule->workers;
     job_group *groups = mu_alloc(schedule->class_count * sizeof *groups);
@@ -236,20 +237,21 @@ muonium_status mu_choose_teams(const muonium_optimizer *optimizer, mu_schedule *
     size_t need = need_of_one(schedule, workers), bytes;
     bytes = mu_add(need, bound, &bytes) ? bytes : SIZE_MAX;
     double filler = adam_cost(optimizer);
-    trial best = {0, 0, 0};
+    trial best = {0};
     unsigned most = workers < MU_MAX_TEAMS ? workers : MU_MAX_TEAMS;
     for (unsigned teams = most; teams > 0; teams = fewer_teams(teams, workers)) {
         unsigned even = (workers + teams - 1) / teams;
         const unsigned widths[] = {even, 2 * even, 4 * even, workers};
         for (size_t i = 0; i < MU_COUNT(widths); i++) {
             if (widths[i] <= workers && (i == 0 || widths[i] > widths[i - 1])) {
-                try_width(schedule, (trial){teams, widths[i], 0}, bytes, filler, groups, &best);
+                try_width(schedule, (trial){teams, widths[i], copies, 0}, bytes, filler, groups,
+                          &best);
             }
         }
     }
     mu_free(groups);
     if (best.teams == 0) {
-        best = (trial){1, workers, 0};
+        best = (trial){1, workers, copies, 0};
     }
     schedule->teams = best.teams;
     schedule->width = best.width;

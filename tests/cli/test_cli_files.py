@@ -13,7 +13,7 @@ import subprocess
 import numpy as np
 import pytest
 
-from muonium_command import BUILD, MUONIUM, run
+from muonium_command import BUILD, MUONIUM, environment, run
 from reference.optimizer import Optimizer as Reference
 from reference.recipes import recipe
 from safetensors_file import pack, pack_bf16, read, unpack, write
@@ -370,7 +370,12 @@ def test_route(tmp_path, random):
 
     out, _ = run("route", path)
     assert "5 tensors by Muon, 3 by AdamW, 4 not trained" in out
-    assert len(out.splitlines()) == 1 + len(tensors) + 3 and report["warnings"] == []
+    assert len(out.splitlines()) == 1 + len(tensors) + 4 and report["warnings"] == []
+    out, _ = run("route", path, env=environment(MUONIUM_NUM_THREADS="6"))
+    assert out.splitlines()[-1].startswith("on 6 threads: ")
+    total = json.loads(run("route", path, "--json", env=environment(MUONIUM_NUM_THREADS="1"))[0])["total"]
+    assert (total["threads"], total["teams"], total["team_width"]) == (1, 1, 1)
+    assert total["scratch_bytes"] > 0
     assert json.loads(run("route", path, "--route=adam", "--json")[0])["total"]["muon"] == 0
     run("route", path, "--recipe=optax")  # which has no learning rate, and needs none here
     assert "recipe" in run("route", path, "--recipe=otpax", code=2)[1]

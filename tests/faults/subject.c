@@ -188,7 +188,8 @@ static muonium_status report(subject *s)
     }
     if (status == MUONIUM_OK) {
         s->counters = counters;
-        s->counters.scratch_bytes = 0; /* depends on the threads */
+        s->counters.scratch_bytes = s->counters.teams = s->counters.team_width =
+            0; /* they depend on the threads */
         memcpy(s->reports, reports, sizeof reports);
     }
     return status;
