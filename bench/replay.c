@@ -1,6 +1,6 @@
 /*
  * replay.c: see replay.h. The workers do what src/base/teams.c lets them do: lead a team while
- * there are jobs, else help a team, at home first, else do the filler, else wait.
+ * there are jobs, else help a team, their own first, else do the filler, else wait.
  *
  * The clock goes from event to event. An event is a worker that is free at some time. All workers
  * that wait look for work whenever a run opens, as in teams.c, where they watch one shared word.
@@ -126,20 +126,20 @@ static bool sleeps(const clockwork *c, const worker *w, double now)
     return now - w->since > c->m->spin;
 }
 
-/* Let all who wait look again, as they do when anything changes: those at home in a team first.
+/* Let all who wait look again, as they do when anything changes: those whose own team it is first.
  * The seconds for which this keeps the caller busy. */
 static double wake(clockwork *c, double now, unsigned team_number)
 {
     unsigned spinning = 0, asleep = 0, workers = c->m->workers;
-    unsigned home = (unsigned)((size_t)team_number * workers / c->teams);
+    unsigned own = (unsigned)((size_t)team_number * workers / c->teams);
     for (unsigned i = 0; i < workers; i++) {
-        worker *w = &c->worker[(home + i) % workers];
+        worker *w = &c->worker[(own + i) % workers];
         if (w->waits) {
             w->delay = sleeps(c, w, now) ? c->m->wakeup + asleep++ * c->m->per_sleeper
                                          : c->m->handover + spinning++ * c->m->per_worker;
             w->waits = false;
             c->result.idle += now - w->since;
-            push(c, (home + i) % workers, now + w->delay, LOOK);
+            push(c, (own + i) % workers, now + w->delay, LOOK);
         }
     }
     c->result.barriers += asleep * c->m->per_sleeper;
@@ -235,9 +235,9 @@ static void work_on(clockwork *c, unsigned w, double now)
 
 static bool help(clockwork *c, unsigned w, double now)
 {
-    unsigned home = (unsigned)((size_t)w * c->teams / c->m->workers);
+    unsigned own = (unsigned)((size_t)w * c->teams / c->m->workers);
     for (unsigned i = 0; i < c->teams; i++) {
-        unsigned at = (home + i) % c->teams;
+        unsigned at = (own + i) % c->teams;
         team *t = &c->team[at];
         if (t->open && t->seats > 0 && t->next < run_of(c, t)->count) {
             t->seats--;
@@ -253,14 +253,14 @@ static bool help(clockwork *c, unsigned w, double now)
 
 static bool lead(clockwork *c, unsigned w, double now)
 {
-    unsigned home = (unsigned)((size_t)w * c->teams / c->m->workers);
+    unsigned own = (unsigned)((size_t)w * c->teams / c->m->workers);
     for (unsigned i = 0; i < c->teams && c->next_job < c->r->queue_count; i++) {
-        team *t = &c->team[(home + i) % c->teams];
+        team *t = &c->team[(own + i) % c->teams];
         if (!t->led) {
             *t = (team){.led = true, .leader = w};
             c->worker[w].leads = true;
             c->worker[w].since = -1;
-            c->worker[w].team = (home + i) % c->teams;
+            c->worker[w].team = (own + i) % c->teams;
             go_on(c, w, now);
             return true;
         }

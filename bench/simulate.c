@@ -128,7 +128,7 @@ static here look_around(const pool_costs *costs)
     enum { TURNS = 6 };
     const double transfer = 100e-9; /* of a cache line, where it cannot be measured */
     here h = {.slowdown = 1};
-    double peak[MOST_REAL_CORES] = {0}, trip = 0;
+    double peak[MOST_REAL_CORES] = {0}, trip = 0, run = costs->spinning[0];
     muonium_set_threads(0);
     h.cpus = (unsigned)muonium_threads();
     for (int turn = 0; turn < TURNS; turn++) {
@@ -137,6 +137,7 @@ static here look_around(const pool_costs *costs)
             h.copy[i] = greater(h.copy[i], measure_copy(0.05));
             peak[i] = greater(peak[i], measure_peak(MUONIUM_F32, 0.03));
         }
+        run = lesser(run, run_cost(2, false, 0.1)); /* both threads must have a CPU */
         double found = measure_round_trip();
         trip = trip > 0 && found > trip ? trip : found;
     }
@@ -144,8 +145,8 @@ static here look_around(const pool_costs *costs)
         h.slowdown = greater(1, 2 * peak[0] / peak[1]);
     }
     replay_machine *m = &h.machine;
-    m->spin = MU_SPIN_NANOSECONDS * 1e-9;
-    m->handover = h.cpus > 1 ? costs->spinning[0] : 1e-6;
+    m->spin = MU_JOB_SPIN_NANOSECONDS * 1e-9;
+    m->handover = h.cpus > 1 ? run : 1e-6;
     m->per_worker = trip > 0 && trip < 2e-6 ? trip / 2 : transfer;
     m->wakeup = greater(costs->rested[0], m->handover);
     m->per_sleeper = (costs->rested[RUN_COSTS - 1] - m->wakeup) / ((2u << (RUN_COSTS - 1)) - 2);
@@ -217,8 +218,8 @@ static double time_step(muonium_optimizer *optimizer, unsigned cores)
 static bool predict(model *m, const model_shape *shape, unsigned cores, const here *h, bool real,
                     prediction *made)
 {
-    const double patience = 1.5; /* seconds */
-    const int least = real ? 5 : 2;
+    const double patience = 1.5;    /* seconds */
+    const int least = real ? 3 : 1; /* besides the first */
     static recorder rec, again;
     double ratios[MOST_ROUNDS], times[MOST_ROUNDS];
     replay_machine machine = machine_of(h, cores);
@@ -283,6 +284,7 @@ static void print_prediction(const model_shape *shape, unsigned cores, const pre
                    made->difference, valid ? "true" : "false");
         }
         printf("}");
+        fflush(stdout);
         return;
     }
     printf("  %-15s %4u  %10.2f ms  %5.1f %%  %4u x %-4u %8.1f MB  %s", shape->name, cores,

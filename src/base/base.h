@@ -232,10 +232,10 @@ unsigned mu_pool_workers(void);
 enum { MU_MAX_TEAMS = 128 };
 
 /* `count` independent jobs, the longest first. job(context, index, team) runs in the leader of a
- * team: within it mu_pool_run divides a run among up to `width` workers, the leader included,
- * and mu_pool_workers is `width`. Up to `teams` jobs run at the same time, each with a number of
- * its own below that, which can index private scratch memory. Workers that no job needs do
- * filler(filler_context, 0..filler_count-1, 0), which is independent of the jobs. */
+ * team. Up to `teams` jobs run at the same time. Each has a number `team` below that to itself,
+ * which can index private scratch memory. Within a job, mu_pool_run divides a run among up to
+ * `width` workers, including the leader, and mu_pool_workers returns `width`. Workers that no job
+ * needs call filler(filler_context, 0..filler_count-1, 0). It must be independent of the jobs. */
 typedef struct mu_jobs {
     mu_task *job;
     void *context;

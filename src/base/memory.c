@@ -8,8 +8,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* What is at least two of them large gets huge pages where the system has them: a product that
- * walks through rows of three matrices touches more small pages than a TLB holds. */
+/* Blocks of two or more huge pages get huge pages where the system has them. A product reads rows
+ * of three matrices at a time, which are on more small pages than a TLB holds. */
 enum { HUGE_PAGE = 2 << 20, HUGE_PAGES_FROM = 2 * HUGE_PAGE };
 
 static void *allocate_from_c_library(void *context, size_t bytes, size_t alignment)
@@ -65,13 +65,28 @@ void *mu_alloc(size_t bytes)
     return memory;
 }
 
+typedef struct zeroing {
+    char *memory;
+    size_t bytes;
+} zeroing;
+
+static void zero_page(void *context, size_t index, unsigned worker)
+{
+    const zeroing *z = context;
+    size_t first = index * HUGE_PAGE, left = z->bytes - first;
+    (void)worker;
+    memset(z->memory + first, 0, left < HUGE_PAGE ? left : HUGE_PAGE);
+}
+
+/* Much memory is zeroed by all threads: a page belongs to the NUMA node of who touches it first. */
 void *mu_alloc_zeroed(size_t bytes)
 {
-    void *memory = mu_alloc(bytes);
-    if (memory != NULL) {
-        memset(memory, 0, bytes);
+    zeroing z = {mu_alloc(bytes), bytes};
+    if (z.memory != NULL) {
+        size_t pages = bytes / HUGE_PAGE + (bytes % HUGE_PAGE != 0);
+        mu_pool_run(zero_page, &z, pages, bytes >= HUGE_PAGES_FROM ? mu_pool_workers() : 1);
     }
-    return memory;
+    return z.memory;
 }
 
 void mu_populate(void *memory, size_t bytes)

@@ -22,6 +22,7 @@
 #include "base/topology.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -138,15 +139,19 @@ static bool has_changed(atomic_uint *word, unsigned seen)
 void mu_pool_await(mu_waiting kind, atomic_uint *word, unsigned seen, atomic_uint *asleep)
 {
     bool spin = atomic_load_explicit(&pool.spinning_pays, memory_order_relaxed);
-    long long deadline = spin ? nanoseconds_now() + MU_SPIN_NANOSECONDS : 0;
+    long long start = spin ? nanoseconds_now() : 0, waited = 0;
     do {
         for (int i = 0; i < 32; i++) {
-            if (atomic_load(word) != seen) {
+            if (has_changed(word, seen)) {
                 return;
             }
             relax_cpu();
         }
-    } while (spin && nanoseconds_now() < deadline);
+        waited = spin ? nanoseconds_now() - start : 0;
+        if (waited > MU_SPIN_NANOSECONDS) {
+            sched_yield();
+        }
+    } while (spin && waited < MU_JOB_SPIN_NANOSECONDS);
     /* A caller cancelled here would abandon workers that use its memory. */
     int cancel_state;
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state);
@@ -203,7 +208,7 @@ static unsigned take_seat(void)
     }
 }
 
-/* Close the run, since who leaves has found no piece left, and step out of it. */
+/* Leave the run, and close it: a worker leaves when no piece is left. */
 static void leave_seat(void)
 {
     atomic_fetch_and(&pool.state, ~SEATS);

@@ -12,7 +12,8 @@
 
 enum {
     MU_MAX_THREADS = 1024,
-    MU_SPIN_NANOSECONDS = 50000 /* of a wait; about what sleeping and being woken costs */
+    MU_SPIN_NANOSECONDS = 50000,      /* of a wait; about what sleeping and being woken costs */
+    MU_JOB_SPIN_NANOSECONDS = 1000000 /* within jobs; longer than most pieces */
 };
 
 /* ---- threads.c ---- */
@@ -36,8 +37,9 @@ bool mu_pool_stopping(void);
 /* Who waits: helpers for work, or leaders for their helpers. Neither is woken for the other. */
 typedef enum mu_waiting { MU_HELPERS_WAIT, MU_LEADERS_WAIT, MU_WAITING_KINDS } mu_waiting;
 
-/* Wait until *word differs from `seen`, or the process ends: spin as long as that is cheaper than
- * sleeping, then sleep. `asleep` counts the sleepers of this word. */
+/* Wait within jobs until *word differs from `seen`, or the process ends. Spin at first, then yield
+ * the CPU to whoever wants it, and sleep only after longer than pieces take: waking many makes the
+ * worker late that opens a run. `asleep` counts the sleepers of this word. */
 void mu_pool_await(mu_waiting kind, atomic_uint *word, unsigned seen, atomic_uint *asleep);
 
 /* Wake all of a kind who sleep until a word changes, if any sleeps because of this one. To be

@@ -1,12 +1,12 @@
 /*
  * teams.c: jobs that teams of workers do at the same time.
  *
- * All workers of the pool take part. Who finds a job and a team without a leader leads: it does
- * one job after the other, and divides their runs among itself and all who come to help. Who
- * finds no team to lead helps, at home first: homes are teams, shared by neighbouring workers.
- * With nothing to do at home it helps any team whose run has a seat. So teams form themselves
- * anew whenever one has more workers than work, and at the end all workers share the last jobs.
- * Who finds neither does a piece of the filler.
+ * All workers of the pool take part. A worker that finds a job and a team without a leader becomes
+ * its leader: it does one job after the other, and shares the runs of each with its helpers. A
+ * worker that finds no team to lead becomes a helper. Each worker has its own team, the same as its
+ * neighbours, which it helps first. If that has no seat, it helps any other team. So a team with
+ * more workers than work gives some to others, and all workers share the last jobs. A worker that
+ * can neither lead nor help does a piece of the filler.
  *
  * Seats work as in pool.c: seats and helpers within share one atomic word, and taking a seat
  * succeeds only while the run is open.
@@ -19,7 +19,9 @@
 #define SEAT 0x00010000u
 #define SEATS 0x7fff0000u
 
-enum { LOOKS_AT_HOME = 64 }; /* before helping elsewhere: a run follows within a microsecond */
+enum {
+    LOOKS_AT_OWN = 64
+}; /* before helping another team: the next run begins within a microsecond */
 
 typedef struct crew crew;
 
@@ -123,21 +125,21 @@ static bool help_team(mu_team *t)
     return false;
 }
 
-static bool help(crew *c, unsigned home)
+static bool help(crew *c, unsigned own)
 {
     if (c->width < 2) {
         return false;
     }
-    for (int look = 0; look < LOOKS_AT_HOME; look++) {
-        if (help_team(&c->team[home])) {
+    for (int look = 0; look < LOOKS_AT_OWN; look++) {
+        if (help_team(&c->team[own])) {
             return true;
         }
-        if (!atomic_load_explicit(&c->team[home].led, memory_order_relaxed)) {
+        if (!atomic_load_explicit(&c->team[own].led, memory_order_relaxed)) {
             break;
         }
     }
     for (unsigned i = 1; i < c->teams; i++) {
-        if (help_team(&c->team[(home + i) % c->teams])) {
+        if (help_team(&c->team[(own + i) % c->teams])) {
             return true;
         }
     }
@@ -151,11 +153,11 @@ static bool jobs_left(crew *c)
     return atomic_load_explicit(&c->next_job, memory_order_relaxed) < c->jobs->count;
 }
 
-/* A team without a leader, from `home` on; c->teams: there is none. */
-static unsigned take_team(crew *c, unsigned home)
+/* A team without a leader, from `own` on; c->teams: there is none. */
+static unsigned take_team(crew *c, unsigned own)
 {
     for (unsigned i = 0; i < c->teams; i++) {
-        unsigned t = (home + i) % c->teams;
+        unsigned t = (own + i) % c->teams;
         if (!atomic_load_explicit(&c->team[t].led, memory_order_relaxed) &&
             !atomic_exchange_explicit(&c->team[t].led, true, memory_order_acquire)) {
             return t;
@@ -165,12 +167,12 @@ static unsigned take_team(crew *c, unsigned home)
 }
 
 /* Lead a team until no job is left; false if there is no job or no team. */
-static bool lead(crew *c, unsigned home, unsigned worker)
+static bool lead(crew *c, unsigned own, unsigned worker)
 {
     if (!jobs_left(c)) {
         return false;
     }
-    unsigned t = take_team(c, home);
+    unsigned t = take_team(c, own);
     if (t == c->teams) {
         return false;
     }
@@ -208,11 +210,11 @@ static bool fill(crew *c)
 static void take_part(void *context, size_t index, unsigned worker)
 {
     crew *c = context;
-    unsigned home = mu_topology_share(worker, c->workers, c->teams);
+    unsigned own = mu_topology_share(worker, c->workers, c->teams);
     (void)index;
     while (worker == 0 || !mu_pool_stopping()) {
         unsigned seen = atomic_load(&c->changes);
-        if (lead(c, home, worker) || help(c, home) || fill(c)) {
+        if (lead(c, own, worker) || help(c, own) || fill(c)) {
             continue;
         }
         if (atomic_load(&c->jobs_done) == c->jobs->count) {

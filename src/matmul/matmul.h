@@ -32,6 +32,9 @@ typedef struct mu_operand {
 mu_operand mu_operand_of(const mu_kernel *kernel, const void *data, size_t ld, double scale,
                          double shift);
 
+/* About the side of the blocks of a symmetric product of m rows that workers share. */
+size_t mu_shared_block(size_t m);
+
 /* Distance between rows of our own matrices with n columns: whole cache lines, and
  * not a multiple of the page size, which would put a column into a few cache sets. */
 size_t mu_leading(const mu_kernel *kernel, size_t n);

@@ -124,13 +124,20 @@ static void multiply_part(void *context, size_t index, unsigned worker)
     mu_leave_tiles(p->kernel);
 }
 
+size_t mu_shared_block(size_t m)
+{
+    return m > MU_RESIDENT ? MU_BLOCK : 64;
+}
+
 /* Small matrices that threads share are divided into smaller blocks, which balances the threads. On
  * one thread large blocks are faster (docs/experiments.md). */
 static size_t block_side(const mu_kernel *kernel, size_t m, size_t threads)
 {
-    enum { TINY = 128, MEDIUM = 64 };
-    size_t group = mu_group_of(kernel), medium = MEDIUM > group ? MEDIUM / group * group : group;
-    size_t shared = m > MU_RESIDENT ? MU_BLOCK : m > TINY ? medium : group;
+    enum { TINY = 128 };
+    size_t group = mu_group_of(kernel), about = mu_shared_block(m);
+    size_t shared = m > MU_RESIDENT             ? about
+                    : m > TINY && about > group ? about / group * group
+                                                : group;
     return mu_min_size(m, threads > 1 ? shared : MU_BLOCK);
 }
 

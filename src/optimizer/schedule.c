@@ -207,6 +207,14 @@ size_t mu_scratch_bytes(const mu_class *of)
     return lay_out(of).bytes;
 }
 
+size_t mu_area_unit(size_t bytes)
+{
+    enum { PAGE = 4096, HUGE_PAGE = 2 << 20, PAGES = 8 };
+    return bytes >= (size_t)PAGES * HUGE_PAGE ? HUGE_PAGE
+           : bytes >= (size_t)PAGES * PAGE    ? PAGE
+                                              : MU_ALIGNMENT;
+}
+
 mu_scratch mu_scratch_of(const mu_schedule *schedule, const mu_class *of, unsigned team)
 {
     char *memory = (char *)schedule->scratch + team * schedule->area_bytes;
@@ -292,7 +300,9 @@ static muonium_status divide_scratch(const muonium_optimizer *optimizer, mu_sche
     }
     for (size_t i = 0; i < schedule->class_count; i++) {
         const mu_class *c = &schedule->classes[i];
-        size_t bytes = mu_round_up(mu_scratch_bytes(c), MU_ALIGNMENT);
+        size_t bytes = mu_scratch_bytes(c);
+        bytes = mu_round_up(bytes,
+                            schedule->teams > 1 && !c->across ? mu_area_unit(bytes) : MU_ALIGNMENT);
         if (c->across) { /* one at a time, in the area of the first team and those after it */
             schedule->bytes = bytes > schedule->bytes ? bytes : schedule->bytes;
         } else {
@@ -304,22 +314,22 @@ static muonium_status divide_scratch(const muonium_optimizer *optimizer, mu_sche
     return MUONIUM_OK;
 }
 
-static muonium_status no_memory(size_t matrices, size_t parameters)
+static muonium_status no_memory_for_schedule(size_t matrices, size_t parameters)
 {
     return mu_fail(MUONIUM_NO_MEMORY, "no memory to schedule %zu matrices of %zu parameters",
                    matrices, parameters);
 }
 
 /* The classes, their teams and jobs. */
-static muonium_status divide(const muonium_optimizer *optimizer, mu_schedule *schedule,
-                             size_t copies)
+static muonium_status divide_matrices(const muonium_optimizer *optimizer, mu_schedule *schedule,
+                                      size_t copies)
 {
     size_t matrices = count_matrices(optimizer), shapes = count_shapes(optimizer);
     schedule->members = mu_alloc(matrices * sizeof *schedule->members);
     schedule->classes = mu_alloc(shapes * sizeof *schedule->classes);
     mu_index known = {0};
     if (!schedule->members || !schedule->classes || !mu_index_reserve(&known, shapes)) {
-        return no_memory(matrices, optimizer->count);
+        return no_memory_for_schedule(matrices, optimizer->count);
     }
     classify(optimizer, schedule, &known);
     mu_index_release(&known);
@@ -341,7 +351,7 @@ static muonium_status equip(const muonium_optimizer *optimizer, mu_schedule *sch
     schedule->grads = mu_alloc(optimizer->count * sizeof *schedule->grads);
     if (!schedule->chunks || !schedule->unsound || !schedule->moderate || !schedule->active ||
         !schedule->places || !schedule->grads) {
-        return no_memory(count_matrices(optimizer), optimizer->count);
+        return no_memory_for_schedule(count_matrices(optimizer), optimizer->count);
     }
     muonium_status status = mu_rows_choose(MUONIUM_F32, &schedule->rows);
     if (status != MUONIUM_OK) {
@@ -364,7 +374,7 @@ static muonium_status plan_schedule(const muonium_optimizer *optimizer, size_t c
     }
     made->workers = mu_pool_workers();
     *schedule = made;
-    return divide(optimizer, made, copies);
+    return divide_matrices(optimizer, made, copies);
 }
 
 static bool is_current(const muonium_optimizer *optimizer)

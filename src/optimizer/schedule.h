@@ -96,12 +96,16 @@ struct mu_schedule {
 muonium_status mu_schedule_make(muonium_optimizer *optimizer, size_t copies);
 void mu_schedule_destroy(mu_schedule *schedule); /* NULL is allowed */
 
-/* Set scratch_bytes, teams and team_width: of the schedule, or of the one that a step would make. */
+/* Set scratch_bytes, teams and team_width of the schedule, or of the one that a step would make. */
 muonium_status mu_schedule_describe(const muonium_optimizer *optimizer, muonium_counters *counters);
 
 /* The scratch memory of a team, laid out for the batches of a class; and the bytes of that. */
 mu_scratch mu_scratch_of(const mu_schedule *schedule, const mu_class *of, unsigned team);
 size_t mu_scratch_bytes(const mu_class *of);
+
+/* What the area of a team is a multiple of, so that teams do not share a page of memory, which
+ * belongs to the node of the thread that touches it first. Small areas share pages. */
+size_t mu_area_unit(size_t bytes);
 
 /* teams.c: choose `teams` and `width`, and plan all classes for them, within so many bytes of
  * scratch memory or what one matrix needs. Every matrix counts `copies` times. */

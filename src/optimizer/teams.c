@@ -17,10 +17,7 @@ enum {
     MUON_BYTES = 28,      /* per element, read and written outside the orthogonalisation */
     ADAM_BYTES = 28,      /* per element */
     JOB_FLOPS = 20000000, /* of a job, at least: a worker takes some 0.2 ms */
-    SMALL_BLOCK = 64,     /* about the side of the blocks of products that workers share */
-    LARGE_BLOCK = 96,     /* for matrices of more than LARGE rows */
-    LARGE = 512,
-    MODELED_JOBS = 512 /* the last ones; those before are assumed to balance */
+    MODELED_JOBS = 512    /* the last ones; those before are assumed to balance */
 };
 
 typedef struct trial {
@@ -41,7 +38,7 @@ static double matrix_cost(const mu_class *c)
 static double efficiency(const mu_class *c, double workers, unsigned width)
 {
     const double dividing = 0.97;
-    size_t block = c->m > LARGE ? LARGE_BLOCK : SMALL_BLOCK;
+    size_t block = mu_shared_block(c->m);
     double blocks = (double)((c->m + block - 1) / block), tasks = blocks * (blocks + 1) / 2;
     return width < 2 ? 1 : dividing / (1 + 0.5 * (workers > 1 ? workers : 0) / tasks);
 }
@@ -80,7 +77,8 @@ static bool fit_class(mu_class *c, const trial *t, size_t area)
 /* Fit all classes into `bytes` for all teams; what one matrix needs is there for one team. */
 static bool fit(mu_schedule *schedule, const trial *t, size_t bytes, const unsigned *workers)
 {
-    size_t area = bytes / t->teams / MU_ALIGNMENT * MU_ALIGNMENT;
+    size_t area = bytes / t->teams, unit = t->teams > 1 ? mu_area_unit(area) : 1;
+    area = area / unit * unit;
     bool fits = true;
     for (size_t i = 0; i < schedule->class_count; i++) {
         mu_class *c = &schedule->classes[i];
@@ -201,7 +199,7 @@ static double adam_cost(const muonium_optimizer *optimizer)
     return elements * FLOPS_PER_BYTE * ADAM_BYTES;
 }
 
-/* The next smaller number of teams with other homes. */
+/* The next smaller number of teams that divides the workers otherwise. */
 static unsigned fewer_teams(unsigned teams, unsigned workers)
 {
     return workers / (workers / teams + 1);

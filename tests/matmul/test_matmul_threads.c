@@ -119,14 +119,14 @@ static void test_threads_change_nothing(void **state)
 {
     const mu_kernel *kernel = *(const mu_kernel **)*state;
     test_rng rng = test_rng_start("threads");
-    static const int threads[] = {1, 2, 3, 7, 16};
+    static const int threads[] = {1, 2, 3, 7, 16, 64, 128};
     for (size_t s = 0; s < 2 * sizes_for(kernel); s++) {
         problem p = problem_new(kernel, sizes[s / 2][0], sizes[s / 2][1], &rng);
         p.plain = s % 2 == 0;
         assert_ok(muonium_set_threads(1));
         problem alone = with_results(&p, p.m, p.n);
         compute(&alone, 1);
-        for (size_t t = 1; t < 5; t++) {
+        for (size_t t = 1; t < MU_COUNT(threads); t++) {
             assert_ok(muonium_set_threads(threads[t]));
             /* As many workers as threads, fewer, or more: each with some of the sizes. */
             const unsigned workers[] = {(unsigned)threads[t], (unsigned)threads[t - 1], 16};

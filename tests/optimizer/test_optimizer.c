@@ -248,8 +248,8 @@ static void threads_change_nothing_of_a_large_matrix(void **state)
     assert_true(w && first && g);
     test_rng rng = test_rng_start("large");
     test_fill_normal_f32(&rng, g, 2 * (size_t)ROWS * COLS);
-    const int threads[] = {1, 2, 7};
-    for (size_t t = 0; t < 3; t++) {
+    const int threads[] = {1, 2, 7, 64, 128};
+    for (size_t t = 0; t < MU_COUNT(threads); t++) {
         assert_ok(muonium_set_threads(threads[t]));
         memset(w, 0, 2 * bytes);
         muonium_options options = model_options();

@@ -6,6 +6,9 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "optimizer/schedule.h"
 
@@ -16,7 +19,18 @@ typedef struct tensor_kind {
 static const tensor_kind kinds[] = {{5, 72, 130}, {3, 130, 72},  {3, 140, 140},
                                     {14, 12, 20}, {2, 70000, 0}, {1, 300, 0}};
 
-enum { KINDS = sizeof kinds / sizeof kinds[0], MOST_TENSORS = 40, STEPS = 2 };
+/* Large enough for blocks of all sizes, and for products that stream from memory. */
+static const tensor_kind large_kinds[] = {{1, 600, 600}, {1, 550, 1100}, {4, 72, 130}};
+
+enum { STEPS = 2 };
+
+typedef struct tensor_kinds {
+    const tensor_kind *kind;
+    size_t count;
+} tensor_kinds;
+
+static const tensor_kinds small = {kinds, MU_COUNT(kinds)};
+static const tensor_kinds large = {large_kinds, MU_COUNT(large_kinds)};
 
 typedef struct model {
     float *data, *grad;
@@ -29,11 +43,11 @@ static size_t elements_of(const tensor_kind *k)
     return k->rows * (k->cols > 0 ? k->cols : 1);
 }
 
-static model model_new(const muonium_options *options)
+static model model_of(const tensor_kinds *of, const muonium_options *options)
 {
     model m = {0};
-    for (size_t k = 0; k < KINDS; k++) {
-        m.elements += kinds[k].count * elements_of(&kinds[k]);
+    for (size_t k = 0; k < of->count; k++) {
+        m.elements += of->kind[k].count * elements_of(&of->kind[k]);
     }
     m.data = calloc(2 * m.elements, sizeof *m.data);
     assert_non_null(m.data);
@@ -43,20 +57,26 @@ static model model_new(const muonium_options *options)
     }
     assert_ok(muonium_create(options, &m.optimizer));
     size_t at = 0, number = 0;
-    for (size_t k = 0; k < KINDS; k++) {
-        for (size_t i = 0; i < kinds[k].count; i++) {
+    for (size_t k = 0; k < of->count; k++) {
+        const tensor_kind *kind = &of->kind[k];
+        for (size_t i = 0; i < kind->count; i++) {
             char name[32];
             snprintf(name, sizeof name, "layer%zu.weight", number++);
             muonium_tensor tensor = {.name = name,
-                                     .ndim = kinds[k].cols > 0 ? 2 : 1,
-                                     .shape = {kinds[k].rows, kinds[k].cols},
+                                     .ndim = kind->cols > 0 ? 2 : 1,
+                                     .shape = {kind->rows, kind->cols},
                                      .data = m.data + at,
                                      .grad = m.grad + at};
             assert_ok(muonium_add(m.optimizer, &tensor, NULL));
-            at += elements_of(&kinds[k]);
+            at += elements_of(kind);
         }
     }
     return m;
+}
+
+static model model_new(const muonium_options *options)
+{
+    return model_of(&small, options);
 }
 
 static void model_free(model *m)
@@ -71,6 +91,21 @@ static void step(model *m)
         assert_ok(muonium_step(m->optimizer));
     }
 }
+
+#if !defined(TEST_SANITIZED)
+static double seconds_now(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static int compare_numbers(const void *first, const void *second)
+{
+    double a = *(const double *)first, b = *(const double *)second;
+    return (a > b) - (a < b);
+}
+#endif
 
 static void teams_change_no_bit(void **state)
 {
@@ -113,6 +148,36 @@ static void teams_change_no_bit(void **state)
     assert_ok(muonium_set_threads(0));
 }
 
+/* Matrices of more than 512 rows are divided otherwise than small ones, and fixed-point products
+ * otherwise than those of f32. */
+static void threads_change_no_bit_of_large_matrices(void **state)
+{
+    (void)state;
+    const int threads[] = {2, 16, 64, 128};
+    const muonium_dtype precisions[] = {MUONIUM_F32, MUONIUM_FIXED23, MUONIUM_FIXED15};
+    for (size_t p = 0; p < MU_COUNT(precisions); p++) {
+        muonium_options options;
+        assert_ok(muonium_options_init(&options, NULL));
+        options.plan.precision = precisions[p];
+        assert_ok(muonium_set_threads(1));
+        model expected = model_of(&large, &options);
+        assert_ok(muonium_step(expected.optimizer));
+        for (size_t t = 0; t < MU_COUNT(threads); t++) {
+            assert_ok(muonium_set_threads(threads[t]));
+            options.scratch_bytes = t % 2 ? SIZE_MAX : 1;
+            model m = model_of(&large, &options);
+            assert_ok(muonium_step(m.optimizer));
+            if (memcmp(m.data, expected.data, m.elements * sizeof *m.data) != 0) {
+                fail_msg("precision %d with %d threads: other bits", (int)precisions[p],
+                         threads[t]);
+            }
+            model_free(&m);
+        }
+        model_free(&expected);
+    }
+    assert_ok(muonium_set_threads(0));
+}
+
 /* By default at most what one matrix needs, with as many threads, and half of the parameters'
  * bytes or 2 MB. */
 static void scratch_is_bounded_by_the_parameters(void **state)
@@ -151,7 +216,45 @@ static void scratch_is_bounded_by_the_parameters(void **state)
     assert_ok(muonium_set_threads(0));
 }
 
-/* ---- fork ---- */
+/* Twice as many threads as CPUs take turns with as many: what they cost more is bounded. Other
+ * programs disturb both, hence the median of the ratios, and several attempts. */
+static void too_many_threads_cost_little(void **state)
+{
+    (void)state;
+#if defined(TEST_SANITIZED)
+    skip();
+#else
+    enum { TURNS = 15, ATTEMPTS = 5 };
+    assert_ok(muonium_set_threads(0));
+    int cpus = muonium_threads();
+    double ratio = 2;
+    for (int attempt = 0; attempt < ATTEMPTS && ratio > 1.5; attempt++) {
+        double ratios[TURNS];
+        model m[2];
+        for (int crowded = 0; crowded < 2; crowded++) {
+            m[crowded] = model_new(NULL);
+        }
+        for (int turn = 0; turn < TURNS; turn++) {
+            double seconds[2];
+            for (int crowded = 0; crowded < 2; crowded++) {
+                assert_ok(muonium_set_threads(cpus << crowded));
+                double start = seconds_now();
+                step(&m[crowded]);
+                seconds[crowded] = seconds_now() - start;
+            }
+            ratios[turn] = seconds[1] / seconds[0];
+        }
+        qsort(ratios, TURNS, sizeof *ratios, compare_numbers);
+        ratio = ratios[TURNS / 2];
+        model_free(&m[0]);
+        model_free(&m[1]);
+    }
+    assert_true(ratio <= 1.5);
+    assert_ok(muonium_set_threads(0));
+#endif
+}
+
+/* ---- fork, and threads that cannot be had ---- */
 
 static model reference;
 
@@ -181,6 +284,46 @@ static void *step_in_background(void *context)
     return NULL;
 }
 
+#if !defined(TEST_SANITIZED) /* sanitizers start threads of their own */
+static void *nothing(void *unused)
+{
+    return unused;
+}
+
+/* In a child that may start no threads: the limit counts those of the user, and root is not
+ * limited, hence another user. */
+static int steps_without_threads(void *unused)
+{
+    struct rlimit none = {0, 0};
+    pthread_t thread;
+    if (setrlimit(RLIMIT_NPROC, &none) != 0 || (geteuid() == 0 && setuid(54321) != 0)) {
+        return 2;
+    }
+    if (pthread_create(&thread, NULL, nothing, NULL) == 0) {
+        return 3; /* the limit had no effect, so this tested nothing */
+    }
+    if (muonium_set_threads(16) != MUONIUM_OK) {
+        return 4;
+    }
+    return child_steps(unused);
+}
+#endif
+
+static void a_step_needs_no_threads(void **state)
+{
+    (void)state;
+#if defined(TEST_SANITIZED)
+    skip();
+#else
+    assert_ok(muonium_set_threads(1));
+    reference = model_new(NULL);
+    step(&reference);
+    assert_child_ok(test_fork(steps_without_threads, NULL, NULL, NULL, 60));
+    model_free(&reference);
+    assert_ok(muonium_set_threads(0));
+#endif
+}
+
 static void fork_during_a_step(void **state)
 {
     (void)state;
@@ -208,6 +351,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(teams_change_no_bit),
+        cmocka_unit_test(threads_change_no_bit_of_large_matrices),
+        cmocka_unit_test(too_many_threads_cost_little),
+        cmocka_unit_test(a_step_needs_no_threads),
         cmocka_unit_test(scratch_is_bounded_by_the_parameters),
         cmocka_unit_test(fork_during_a_step),
     };
