@@ -1,8 +1,14 @@
 """`muonium bench --cores`: the shape of its answer, and what holds on any machine."""
 
 import json
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
 
 from muonium_command import run
+
+CHART = Path(__file__).resolve().parents[2] / "bench" / "cores_chart.py"
 
 
 def test_predictions():
@@ -36,6 +42,27 @@ def test_predictions():
             assert row["validated"] == (abs(row["difference"]) < 0.10)
     by_cores = {row["cores"]: row["seconds"] for row in steps if row["model"] == "GPT-2 124M"}
     assert by_cores[1] > by_cores[2] > by_cores[64] > by_cores[1] / 64 / 1.5
+
+
+def test_page_and_chart(tmp_path):
+    def row(model, cores, efficiency, **more):
+        return {"model": model, "cores": cores, "seconds": 1 / cores / efficiency, "efficiency": efficiency,
+                "limit": "span", **more}
+    found = {"machine": {"handover": 5e-7, "per_worker": 6e-8, "wakeup": 3e-5, "per_sleeper": 2e-6},
+             "twice_the_threads": [{"model": "A & B", "threads": 2, "seconds": 1, "ratio_of_twice": 1.05}],
+             "steps": [row("GPT-2 124M", 1, 1, measured=1.1, difference=-0.09, validated=True),
+                       row("GPT-2 124M", 8, 0.96), row("GPT-2 124M", 64, 0.79), row("A & B", 8, 0.5)]}
+    (tmp_path / "found.json").write_text(json.dumps(found))
+    subprocess.run([sys.executable, CHART, tmp_path / "found.json", "--name", "here", "--machine", "<this>",
+                    "--save", tmp_path], check=True)
+    page = (tmp_path / "here.md").read_text()
+    assert "| GPT-2 124M | 8 | 95 % | 96 % | span |" in page
+    assert "| GPT-2 124M | 64 | 80 % | 79 %, missed | span |" in page
+    assert "| GPT-2 124M | 1 | 1.1e+03 ms | -9.0 % | yes |" in page
+    assert json.loads((tmp_path / "here.json").read_text()) == found
+    picture = ElementTree.parse(tmp_path / "here.svg").getroot()
+    lines = picture.findall("{http://www.w3.org/2000/svg}polyline")
+    assert [len(line.get("points").split()) for line in lines] == [3, 1]
 
 
 def test_refusals():
