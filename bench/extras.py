@@ -5,6 +5,8 @@ import os
 import subprocess
 from pathlib import Path
 
+import cores_chart
+
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 GPT2 = 124_439_808  # parameters of the model that --recipes steps
@@ -65,6 +67,8 @@ def sections(found):
                   "In f32, and with the routing of our own recipe, so that the rules alone differ. The bound is the "
                   "time of the bytes at copy bandwidth and of the operations at the peak.", "",
                   *recipes_table(found["recipes"])]
+    if "cores" in found:
+        lines += ["", "## Many cores, predicted", "", *cores_chart.section(found["cores"])]
     for key, title in (("torch", "PyTorch"), ("jax", "JAX")):
         if key in found:
             lines += ["", f"## {title}", "", found[key].strip()]

@@ -466,6 +466,8 @@ def main():
     (options.save / f"{name}.json").write_text(json.dumps(found, indent=1) + "\n")
     (options.save / f"{name}.md").write_text(text)
     (options.save / f"{name}.svg").write_text(picture(found))
+    if "cores" in found:
+        (options.save / f"{name}-cores.svg").write_text(extras.cores_chart.picture(found["cores"], found["machine"]))
     print(f"wrote {options.save / name}.json, .md and .svg")
 
 

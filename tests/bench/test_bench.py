@@ -141,7 +141,7 @@ def test_nothing_is_left_behind(tmp_path):
     os.chmod(command, 0o755)
     root = tmp_path / "checkout"
     (root / "bench").mkdir(parents=True)
-    modules = ["disturbance.py", "extras.py", "report.py"]
+    modules = ["cores_chart.py", "disturbance.py", "extras.py", "report.py"]
     for module in modules:
         (root / "bench" / module).write_text((REPORT.parent / module).read_text())
     done = subprocess.run([sys.executable, root / "bench" / "report.py", command, "--quick"],
