@@ -16,6 +16,19 @@ static const option options[] = {
     [JSON] = {.name = "json", .type = OPTION_FLAG, .help = "print JSON"},
 };
 
+/* The precision that `auto` gives a large matrix here. */
+static const char *auto_precision(void)
+{
+    enum { LARGE = 2048 };
+    muonium_plan *plan = NULL;
+    muonium_plan_info info = {.precision = MUONIUM_AUTO};
+    if (muonium_plan_create((muonium_shape){1, LARGE, LARGE}, NULL, &plan) == MUONIUM_OK) {
+        muonium_plan_describe(plan, &info);
+        muonium_plan_destroy(plan);
+    }
+    return muonium_enum_name("muonium_dtype", (int)info.precision);
+}
+
 static void print_text(const muonium_cpu_info *cpu)
 {
     printf("muonium      %s\n", muonium_version());
@@ -26,6 +39,7 @@ static void print_text(const muonium_cpu_info *cpu)
         printf("kernels      %s (%s)\n", cpu->isa, cpu->kernel);
         text_line(stdout, "because      %s", cpu->reason);
         text_line(stdout, "bf16         %s (%s)", cpu->bf16_kernel, cpu->bf16_reason);
+        printf("precision    auto is %s for large matrices\n", auto_precision());
         printf("cpu has      %s\n", *cpu->features != 0 ? cpu->features : "nothing of use");
     }
     printf("threads      %d\n", muonium_threads());
@@ -74,6 +88,7 @@ static void print_json(const muonium_cpu_info *cpu)
         json_string(&writer, "reason", cpu->reason);
         json_string(&writer, "bf16_kernel", cpu->bf16_kernel);
         json_string(&writer, "bf16_reason", cpu->bf16_reason);
+        json_string(&writer, "auto_precision", auto_precision());
         write_words(&writer, "features", cpu->features);
         json_object_end(&writer);
     } else {

@@ -74,7 +74,7 @@ static void count(const route *found, totals *sum)
 
 /* ---- text ---- */
 
-static const char table_format[] = "%-*s %-20s %-6s %-*s %9s %-9s %12s %12s%s";
+static const char table_format[] = "%-*s %-20s %-6s %-*s %9s %-9s %-9s %12s %12s%s";
 
 typedef struct split_text {
     char text[112];
@@ -128,7 +128,7 @@ static void print_route(const route *found, int width, int reason_columns)
     tensor_text name = tensor_name(found->entry->name), shape = tensor_shape(found->entry);
     char matrices[24] = "";
     unit_text flops = {""}, state = {""};
-    const char *form = "", *goes = "-", *reason = found->reason;
+    const char *form = "", *precision = "", *goes = "-", *reason = found->reason;
     if (found->trained) {
         goes = found->report.muon ? "Muon" : "AdamW";
         reason = found->report.reason;
@@ -137,10 +137,11 @@ static void print_route(const route *found, int width, int reason_columns)
     if (found->trained && found->report.muon) {
         snprintf(matrices, sizeof matrices, "%zu", found->report.matrices);
         form = muonium_enum_name("muonium_form", (int)found->report.form);
+        precision = muonium_enum_name("muonium_dtype", (int)found->report.precision);
         flops = units_flops(found->report.flops);
     }
     text_line(stdout, table_format, width, name.text, shape.text, goes, reason_columns, reason,
-              matrices, form, flops.text, state.text, describe_fusion(found).text);
+              matrices, form, precision, flops.text, state.text, describe_fusion(found).text);
 }
 
 static void print_totals(const totals *sum)
@@ -179,6 +180,8 @@ static void write_route(json *writer, const route *found)
         json_integer(writer, "cols", (long long)r->cols);
         json_string(writer, "form",
                     r->muon ? muonium_enum_name("muonium_form", (int)r->form) : NULL);
+        json_string(writer, "precision",
+                    r->muon ? muonium_enum_name("muonium_dtype", (int)r->precision) : NULL);
         json_string(writer, "direct_set", r->direct_set);
         json_integer(writer, "restarts", r->restarts);
         json_number(writer, "flops", r->flops);
@@ -241,7 +244,7 @@ static int route_all(const command *self, const muonium_reader *reader,
         json_array(&writer, "tensors");
     } else {
         text_line(stdout, table_format, width, "tensor", "shape", "route", reason_columns, "reason",
-                  "matrices", "form", "per step", "state", "");
+                  "matrices", "form", "precision", "per step", "state", "");
     }
     for (size_t i = 0; i < muonium_reader_count(reader); i++) {
         route found;
@@ -301,10 +304,12 @@ const command command_route = {
     .summary = "show which tensors of a model get Muon and which AdamW",
     .description =
         "Shows for each tensor of MODEL.safetensors whether it gets Muon or AdamW, and why. The "
-        "table also has the number of matrices to orthogonalise per step, the form of the "
-        "iteration, its flops, and the memory of the optimizer state. Totals follow, with the "
-        "teams "
-        "of threads and the scratch memory of a step. Only the header of the file is read.\n\n"
+        "table also has the number of matrices to orthogonalise per step, the form and "
+        "precision of the iteration, its flops, and the memory of the optimizer state. Totals "
+        "follow, with the teams of threads and the scratch memory of a step. Only the header of "
+        "the file is read.
+
+"
         "Tensors of types that are not trained, such as I64, are marked. Fused matrices are listed "
         "with the split that --split would apply. A route that looks wrong gets a warning.\n\n"
         "By default (routing muonium) embeddings, heads, norms, biases, routers and gains go to "

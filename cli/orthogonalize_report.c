@@ -56,7 +56,8 @@ static void print_range(double low, double high)
 
 static void print_plan(const muonium_plan_info *plan)
 {
-    printf("plan: %s form, ", muonium_enum_name("muonium_form", (int)plan->form));
+    printf("plan: %s form in %s, ", muonium_enum_name("muonium_form", (int)plan->form),
+           muonium_enum_name("muonium_dtype", (int)plan->precision));
     if (plan->direct_set) {
         printf("set %s", plan->direct_set);
     } else {
@@ -149,6 +150,7 @@ static void write_plan(json *writer, const muonium_plan_info *plan)
 {
     json_object(writer, "plan");
     json_string(writer, "form", muonium_enum_name("muonium_form", (int)plan->form));
+    json_string(writer, "precision", muonium_enum_name("muonium_dtype", (int)plan->precision));
     json_string(writer, "direct_set", plan->direct_set);
     json_number(writer, "band", plan->band);
     json_integer(writer, "steps", plan->steps);

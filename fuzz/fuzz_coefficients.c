@@ -55,7 +55,7 @@ static void use_table(input *in)
     options.table = (const double(*)[3])table;
     options.table_rows = numbers[1] % 5;
     options.form = (muonium_form)(numbers[2] % 4);
-    options.precision = (muonium_dtype)(numbers[3] % 5);
+    options.precision = (muonium_dtype)(numbers[3] % 8);
     muonium_view view = muonium_dense(MUONIUM_F32, shape, matrix);
     muonium_status status = muonium_orthogonalize(shape, &options, &view, &view, NULL);
     demand(status == MUONIUM_OK || muonium_last_error()[0] != '\0');

@@ -219,7 +219,7 @@ MUONIUM_API int muonium_preset_rows(int index);
 
 /* --------------------------------------------------------------- matrices -- */
 
-/* Types of numbers. Matrices and parameters are stored in the first four types. The last two are
+/* Types of numbers. Matrices and parameters are stored in the first four types. The others are
  * precisions of the iteration only. */
 typedef enum muonium_dtype {
     MUONIUM_F32 = 0,
@@ -227,7 +227,8 @@ typedef enum muonium_dtype {
     MUONIUM_BF16 = 2,
     MUONIUM_F16 = 3,
     MUONIUM_FIXED23 = 4, /* f32 matrices; products of integers of 23 bits and sign */
-    MUONIUM_FIXED15 = 5  /* f32 matrices; products of integers of 15 bits and sign */
+    MUONIUM_FIXED15 = 5, /* f32 matrices; products of integers of 15 bits and sign */
+    MUONIUM_AUTO = 6     /* F32 or FIXED23, whichever is faster for the shape on this CPU */
 } muonium_dtype;
 
 /* The number of bytes per element. It is 0 for an unknown type and for a type that is not
@@ -288,8 +289,8 @@ typedef enum muonium_eps_mode {
 
 /* How the polynomial is evaluated. The standard and the Gram form apply one quintic per
  * iteration. The direct form has polynomials of its own, which need fewer products;
- * muonium_direct_set_name lists them. It computes in f32 or f64, and needs a normalisation that
- * leaves no singular value above 1. */
+ * muonium_direct_set_name lists them. It does not compute in the half types, and needs a
+ * normalisation that leaves no singular value above 1. */
 typedef enum muonium_form {
     /* The cheapest for the shape. The direct form is considered only where the options that
      * choose the polynomial (steps, table, coefficients, lower, safety, cushion and
@@ -355,12 +356,15 @@ typedef struct muonium_plan_options {
     double eps;                          /* at least 0; unused under MUONIUM_EPS_NONE; 1e-7 */
     double safety_factor;                /* multiplies the norm; above 0; 1 */
 
-    /* The type to which intermediate matrices are rounded; default MUONIUM_F32. MUONIUM_BF16
-     * and MUONIUM_F16 store every intermediate in that type and sum in f32, as GPU
-     * implementations do. They are less accurate and on most CPUs slower than f32; use them to
-     * reproduce other implementations. MUONIUM_FIXED23 and MUONIUM_FIXED15 multiply integers
-     * instead of f32 numbers: the first is as accurate as f32, the second about fifty times less.
-     * Their results are the same bits on every CPU. docs/numerics.md gives the error bounds. */
+    /* The precision of the iteration; default MUONIUM_AUTO. That is MUONIUM_F32, except on the
+     * instruction set amx, where large matrices get MUONIUM_FIXED23. The choice depends on the
+     * instruction set, the shape of one matrix and the options, never on a measurement.
+     * muonium_plan_info has it. MUONIUM_BF16 and MUONIUM_F16 round every intermediate matrix to
+     * that type and sum in f32, as GPU implementations do. They are less accurate and on most CPUs
+     * slower than f32; use them to reproduce other implementations. MUONIUM_FIXED23 and
+     * MUONIUM_FIXED15 multiply integers instead of f32 numbers: the first is as accurate as f32,
+     * the second about fifty times less. Their results are the same bits on every CPU.
+     * docs/numerics.md gives the error bounds. */
     muonium_dtype precision;
     muonium_form form;           /* MUONIUM_FORM_AUTO */
     const char *direct_set;      /* NULL: "P12" under MUONIUM_FORM_DIRECT, the fastest under AUTO */
@@ -445,6 +449,7 @@ typedef struct muonium_plan_info {
                                            the normalisation, where p is the whole polynomial */
     double flops;                       /* operations per matrix; triangles are counted once */
     size_t workspace;                   /* bytes that an execution needs */
+    muonium_dtype precision;            /* that of the options; for MUONIUM_AUTO the chosen one */
 } muonium_plan_info;
 
 /* Make a plan for a shape. If `options` is NULL, the plan uses the defaults. *plan gets the plan;
@@ -1101,23 +1106,24 @@ static inline muonium_status muonium_qk_clip(muonium_optimizer *optimizer, const
 /* A report on one parameter. It is available before and after any step. Its strings live as long
  * as the parameter. */
 typedef struct muonium_parameter_report {
-    size_t struct_size;     /* bytes that the library filled */
-    const char *name;       /* the name of the parameter */
-    bool muon;              /* true for Muon, false for AdamW */
-    const char *reason;     /* the reason: "ok", "insufficient_dims", "name_pattern:*norm*", ... */
-    size_t matrices;        /* matrices orthogonalised per step; 0 for AdamW */
-    size_t rows, cols;      /* the shape (out, in) of the first matrix */
-    muonium_form form;      /* the form of the first matrix */
-    int restarts;           /* the number of restarts of the first matrix */
-    const char *direct_set; /* direct form: the polynomial of the first matrix; else NULL */
-    double flops;           /* operations per step, for all matrices */
-    size_t state_bytes;     /* bytes of momentum, moments and master copy */
-    double step_rms;        /* root mean square of a step. Muon: lr * scale * the root mean
+    size_t struct_size;      /* bytes that the library filled */
+    const char *name;        /* the name of the parameter */
+    bool muon;               /* true for Muon, false for AdamW */
+    const char *reason;      /* the reason: "ok", "insufficient_dims", "name_pattern:*norm*", ... */
+    size_t matrices;         /* matrices orthogonalised per step; 0 for AdamW */
+    size_t rows, cols;       /* the shape (out, in) of the first matrix */
+    muonium_form form;       /* the form of the first matrix */
+    int restarts;            /* the number of restarts of the first matrix */
+    const char *direct_set;  /* direct form: the polynomial of the first matrix; else NULL */
+    double flops;            /* operations per step, for all matrices */
+    size_t state_bytes;      /* bytes of momentum, moments and master copy */
+    double step_rms;         /* root mean square of a step. Muon: lr * scale * the root mean
                                square of an orthogonal matrix of this shape. With fraction: over the
                                whole matrix. Hyperball: lr * scale * that of the first matrix; NaN
                                before the first step. AdamW: its learning rate. */
-    double lr;              /* the learning rate in force */
-    uint64_t steps;         /* the number of steps that this parameter has taken */
+    double lr;               /* the learning rate in force */
+    uint64_t steps;          /* the number of steps that this parameter has taken */
+    muonium_dtype precision; /* the precision of the first matrix; never MUONIUM_AUTO */
 } muonium_parameter_report;
 
 /* Report on a parameter. `parameter` is its number. `report` gets the report. */

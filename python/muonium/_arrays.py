@@ -227,7 +227,7 @@ def _from_dlpack(x, what, writable):
     kind = _DL_TYPES.get((tensor.code, tensor.bits))
     if kind is None or tensor.lanes != 1:
         raise TypeError(f"{what} has elements of DLPack type ({tensor.code}, {tensor.bits} bits, "
-                        f"{tensor.lanes} lanes): use {', '.join(DTYPES)}")
+                        f"{tensor.lanes} lanes): use {', '.join(DTYPES[:4])}")
     if writable and flags & _READ_ONLY:
         raise _read_only(what)
     if writable and flags & _COPIED:

@@ -108,7 +108,7 @@ def orthogonalize(x: Any, *, out: Any = None, return_certificate: bool,
 def orthogonalize(x: Any, *, steps: int = 5, coefficients: Coefficients = None,
                   normalize: Optional[Normalization] = None, eps: Optional[float] = None,
                   eps_mode: Optional[EpsMode] = None, safety_factor: float = 1.0,
-                  precision: Dtype = "f32", rounding: Rounding = "stored", form: Form = "auto",
+                  precision: Dtype = "auto", rounding: Rounding = "stored", form: Form = "auto",
                   direct_set: Optional[str] = None, lower: Optional[float] = None,
                   safety: Optional[float] = None, cushion: Optional[float] = None,
                   nonfinite: Nonfinite = "error", out: Any = None,
@@ -134,7 +134,8 @@ def orthogonalize(x: Any, *, steps: int = 5, coefficients: Coefficients = None,
                    does not depend on the scale of x
     safety_factor  times the norm
     precision      of intermediates: "f32", "f64", "bf16", "f16"; or of integer products that
-                   give the same bits on every CPU: "fixed23" (as accurate as f32), "fixed15"
+                   give the same bits on every CPU: "fixed23" (as accurate as f32), "fixed15";
+                   "auto": on CPUs with AMX f32 or fixed23, whichever is faster, else f32
     rounding       which of them "bf16" and "f16" round: "stored", those that are stored here, or
                    like another implementation: "torch" (timm too), "keller", "motif" or "fp16"
     form           "standard" or "gram", two ways to evaluate the steps, or "quintic", the

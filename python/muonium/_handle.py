@@ -7,7 +7,7 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional
 
 from . import _library
 from ._arrays import Array
-from ._library import FORMS, MAX_DIMS, Sink, Tensor, c_text, library, shown
+from ._library import DTYPES, FORMS, MAX_DIMS, Sink, Tensor, c_text, library, shown
 from ._options import tensor_options
 
 
@@ -28,6 +28,7 @@ class Report(NamedTuple):
     step_rms: float   #: root mean square of a step
     lr: float         #: as in force
     steps: int        #: taken by this parameter
+    precision: str = "f32"  #: of the iteration; where that is "auto", what was chosen
 
 
 def _steps(strides):
@@ -106,7 +107,8 @@ class Handle:
         library.muonium_report_sized(self._pointer, parameter, found, ctypes.sizeof(found))
         return Report(found.name.decode(), "muon" if found.muon else "adam", found.reason.decode(),
                       found.matrices, found.rows, found.cols, FORMS[found.form], found.restarts,
-                      found.direct_set.decode() if found.direct_set else None, found.flops, found.state_bytes, found.step_rms, found.lr, found.steps)
+                      found.direct_set.decode() if found.direct_set else None, found.flops, found.state_bytes, found.step_rms, found.lr, found.steps,
+                      DTYPES[found.precision])
 
     def reports(self) -> List[Report]:
         return [self.report(parameter) for parameter in range(self._length)]

@@ -116,7 +116,8 @@ class ParameterReport(Structure):
     _fields_ = [("struct_size", c_size_t), ("name", c_char_p), ("muon", c_bool), ("reason", c_char_p),
                 ("matrices", c_size_t), ("rows", c_size_t), ("cols", c_size_t), ("form", c_int),
                 ("restarts", c_int), ("direct_set", c_char_p), ("flops", c_double),
-                ("state_bytes", c_size_t), ("step_rms", c_double), ("lr", c_double), ("steps", ctypes.c_uint64)]
+                ("state_bytes", c_size_t), ("step_rms", c_double), ("lr", c_double), ("steps", ctypes.c_uint64),
+                ("precision", c_int)]
 
 
 class Counters(Structure):

@@ -26,7 +26,7 @@ Axes = Union[int, Sequence[int]]
 
 AdamKind = Literal["adamw", "nadamw", "by_nesterov"]
 Decay = Literal["decoupled", "cautious", "independent", "cautious_scaled"]
-Dtype = Literal["f32", "f64", "bf16", "f16", "fixed23", "fixed15"]
+Dtype = Literal["f32", "f64", "bf16", "f16", "fixed23", "fixed15", "auto"]
 EpsMode = Literal["none", "clamp", "add", "optax"]
 Form = Literal["auto", "standard", "gram", "direct", "quintic"]
 Layout = Literal["auto", "flatten", "spatial", "experts", "fan"]

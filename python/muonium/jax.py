@@ -206,7 +206,7 @@ def orthogonalize(x: Any, *, steps: int = 5, coefficients: Coefficients = None,
     It has no derivative.
 
     The options are those of muonium.orthogonalize, with two other defaults: precision is "f64"
-    for float64 and "f32" for other types; and with nonfinite="propagate" a matrix with NaN or
+    for float64 and "auto" for other types; and with nonfinite="propagate" a matrix with NaN or
     infinity becomes NaN, as in other functions of JAX. With "error" the program fails when it
     runs; with "skip" such a matrix becomes zero.
     """
@@ -229,7 +229,7 @@ def by_precision(arrays: Sequence[Any], given: Mapping[str, Any]) -> Sequence[An
         places = [i for i, array in enumerate(arrays) if (array.dtype == jnp.float64) == double]
         chosen = dict(given)
         if chosen.get("precision") is None:
-            chosen["precision"] = "f64" if double else "f32"
+            chosen["precision"] = "f64" if double else "auto"
         options, settings = _prepare(tuple(chosen.items()))
         check_plan(options, [arrays[i].shape[-2:] for i in places])
         for place, result in zip(places, call([arrays[i] for i in places], settings)):

@@ -108,7 +108,7 @@ class _Iteration(NamedTuple):
         """What was asked for; None: the type of the arrays decides."""
         given = dict(self.given).get("precision")
         named = CHOICES["precision"][options_of(self.recipe).plan.precision]
-        return named if given is None and named != "f32" else given
+        return named if given is None and named not in ("f32", "auto") else given
 
     @property
     def normalization(self):

@@ -350,11 +350,15 @@ const mu_instruction_set *mu_instruction_set_at(size_t index);
 typedef struct mu_cpu {
     mu_features has;      /* what both CPU and operating system offer */
     const char *features; /* their names, separated by spaces */
+    const char *refused;  /* what the system refuses, and why; "" if nothing */
     size_t l1_bytes;      /* data caches per core; usual values where unknown */
     size_t l2_bytes;
 } mu_cpu;
 
 const mu_cpu *mu_cpu_detect(void); /* cached; never fails */
+
+/* Say why AMX cannot be used, for an error of mu_platform_lend_tiles; "" for 0. */
+void mu_cpu_explain_refusal(int error, char *text, size_t size);
 
 /* The value of MUONIUM_CPU as read once per process; NULL if unset or empty. */
 const char *mu_cpu_override(void);

@@ -10,6 +10,7 @@
 #include "base/base.h"
 #include "base/platform.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -19,8 +20,24 @@
 
 enum { USUAL_L1_BYTES = 32 * 1024, USUAL_L2_BYTES = 512 * 1024 };
 
-static mu_cpu detected = {.features = ""};
+static mu_cpu detected = {.features = "", .refused = ""};
 static pthread_once_t detected_once = PTHREAD_ONCE_INIT;
+
+void mu_cpu_explain_refusal(int error, char *text, size_t size)
+{
+    const char *why = error == EPERM    ? "a filter of system calls forbids the request (EPERM)"
+                      : error == EINVAL ? "the kernel does not know the request (EINVAL)"
+                      : error == ENOSYS ? "the system has no such request (ENOSYS)"
+                      : error == ENOSPC ? "an alternate signal stack is too small (ENOSPC)"
+                                        : NULL;
+    if (error == 0) {
+        snprintf(text, size, "%s", "");
+    } else if (why) {
+        snprintf(text, size, "amx refused: %s", why);
+    } else {
+        snprintf(text, size, "amx refused: the request fails with error %d", error);
+    }
+}
 
 #if defined(__x86_64__) || defined(__i386__)
 
@@ -81,10 +98,11 @@ enum { FEATURES = sizeof features / sizeof features[0] };
 
 static void detect_features(mu_cpu *cpu)
 {
-    static char names[FEATURES * 16 + 64];
+    static char names[FEATURES * 16], refused[96];
     unsigned saved = saved_registers();
-    bool refused = mu_includes(saved, TILES) && !mu_platform_lends_tiles();
-    saved = refused ? saved & ~(unsigned)TILES : saved;
+    int error = mu_includes(saved, TILES) ? mu_platform_lend_tiles() : 0;
+    saved = error ? saved & ~(unsigned)TILES : saved;
+    mu_cpu_explain_refusal(error, refused, sizeof refused);
     size_t length = 0;
     for (size_t i = 0; i < FEATURES; i++) {
         const struct feature *feature = &features[i];
@@ -96,10 +114,8 @@ static void detect_features(mu_cpu *cpu)
                                        length > 0 ? " " : "", feature->name);
         }
     }
-    if (refused) {
-        snprintf(names + length, sizeof names - length, " (the system refuses amx_tile)");
-    }
     cpu->features = names;
+    cpu->refused = refused;
 }
 
 /* The data caches from one of the two leaves that list caches in the same form. */
@@ -241,8 +257,8 @@ const mu_instruction_set *mu_instruction_set_at(size_t index)
 static struct {
     mu_features usable;
     const char *isa;
-    char reason[96];
-    char problem[512];
+    char reason[160];
+    char problem[640];
 } choice;
 
 static pthread_once_t choice_made = PTHREAD_ONCE_INIT;
@@ -277,7 +293,8 @@ static void choose(void)
         choice.isa = mu_includes(cpu->has, sets[i].needs) ? sets[i].name : choice.isa;
     }
     if (!wanted) {
-        snprintf(choice.reason, sizeof choice.reason, "the best that this CPU has");
+        snprintf(choice.reason, sizeof choice.reason, "the best that this CPU has%s%s",
+                 cpu->refused[0] ? "; " : "", cpu->refused);
         return;
     }
     bool blas = strcmp(wanted, "blas") == 0;
@@ -288,7 +305,8 @@ static void choose(void)
     }
     if (!mu_includes(cpu->has, choice.usable)) {
         snprintf(choice.problem, sizeof choice.problem,
-                 "MUONIUM_CPU is \"%s\", which this CPU does not have: use %s, or unset it", wanted,
+                 "MUONIUM_CPU is \"%s\", which this CPU does not have%s%s%s: use %s, or unset it",
+                 wanted, cpu->refused[0] ? " (" : "", cpu->refused, cpu->refused[0] ? ")" : "",
                  offered());
     } else if (!named && !(blas && has_blas)) {
         snprintf(choice.problem, sizeof choice.problem,

@@ -30,13 +30,13 @@ int mu_platform_sync(int file)
     return fsync(file);
 }
 
-bool mu_platform_lends_tiles(void)
+int mu_platform_lend_tiles(void)
 {
 #if defined(__linux__) && defined(__x86_64__)
     enum { ARCH_REQ_XCOMP_PERM = 0x1023, XTILEDATA = 18 };
-    return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XTILEDATA) == 0;
+    return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XTILEDATA) == 0 ? 0 : errno;
 #else
-    return false;
+    return ENOSYS;
 #endif
 }
 

@@ -12,10 +12,10 @@
  * lose it. 0, or -1 and errno. */
 int mu_platform_sync(int file);
 
-/* Ask for the tile registers of AMX. They are an x86 matter; false on other CPUs. Linux lends them
- * to a process when it asks, because they make every signal frame 8 KB larger. Threads and
- * children inherit them. */
-bool mu_platform_lends_tiles(void);
+/* Ask for the tile registers of AMX: 0, or an error as in errno. They are an x86 matter; ENOSYS on
+ * other CPUs. Linux lends them to a process when it asks, because they make every signal frame 8 KB
+ * larger. Threads and children inherit them. */
+int mu_platform_lend_tiles(void);
 
 /* Where the system tells of a feature of a 64-bit Arm CPU that programs may use. */
 typedef struct mu_platform_feature {

@@ -118,6 +118,7 @@ size_t muonium_dtype_size(muonium_dtype dtype)
         return 2;
     case MUONIUM_FIXED23:
     case MUONIUM_FIXED15:
+    case MUONIUM_AUTO:
         break;
     }
     return 0;

@@ -143,7 +143,8 @@ static bool copy_key(const char *text, size_t token, char key[64])
 }
 
 /* What a saved text without a key means. A file of a version that did not have the option
- * means its default; but that patterns once replaced the names of the rule. */
+ * means its default; but that patterns once replaced the names of the rule, and f32 was the only
+ * precision. */
 static void value_before(const char *key, const char *saved, char before[64])
 {
     size_t length;
@@ -151,6 +152,8 @@ static void value_before(const char *key, const char *saved, char before[64])
     before[0] = '\0';
     if (strcmp(key, "only_patterns") == 0) {
         strcpy(before, mu_find_value(saved, "patterns", &length) != NULL ? "yes" : "no");
+    } else if (strcmp(key, "precision") == 0) {
+        strcpy(before, "f32");
     } else if (option != NULL) {
         mu_option_text(option, &mu_default_options, before, 64);
     }

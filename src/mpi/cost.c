@@ -29,6 +29,7 @@ typedef struct known {
     const muonium_group *group;
     size_t rows, cols;
     double flops;
+    muonium_dtype precision;
 } known;
 
 typedef struct memory {
@@ -36,22 +37,22 @@ typedef struct memory {
     size_t next, count;
 } memory;
 
-static muonium_status recall_flops(memory *m, const muonium_group *group, size_t rows, size_t cols,
-                                   double *flops)
+static muonium_status recall_plan(memory *m, const muonium_group *group, size_t rows, size_t cols,
+                                  known *found)
 {
     enum { ROOM = sizeof m->shapes / sizeof m->shapes[0] };
     for (size_t i = 0; i < m->count; i++) {
         const known *k = &m->shapes[i];
         if (k->group == group && k->rows == rows && k->cols == cols) {
-            *flops = k->flops;
+            *found = *k;
             return MUONIUM_OK;
         }
     }
     muonium_plan_info info = {.form = MUONIUM_FORM_AUTO};
     muonium_status status = describe_plan(group, rows, cols, &info);
     if (status == MUONIUM_OK) {
-        *flops = info.flops;
-        m->shapes[m->next] = (known){group, rows, cols, *flops};
+        *found = (known){group, rows, cols, info.flops, info.precision};
+        m->shapes[m->next] = *found;
         m->next = (m->next + 1) % ROOM;
         m->count += m->count < ROOM;
     }
@@ -64,24 +65,30 @@ static muonium_status flops_of_part(memory *m, const mu_parameter *p, const mu_p
 {
     const mu_matrices *matrices = &p->matrices;
     muonium_status status = MUONIUM_OK;
+    known one = {0};
     *flops = 0;
     if (part->rows > 0) {
-        return recall_flops(m, p->group, part->rows, part->cols, flops);
+        status = recall_plan(m, p->group, part->rows, part->cols, &one);
+        *flops = one.flops;
+        return status;
     }
     double repeats = (double)matrices->batch.total * (double)part->elements / (double)p->elements;
     for (size_t b = 0; status == MUONIUM_OK && b < matrices->blocks; b++) {
         mu_matrix_place place = mu_matrix_at(matrices, b);
-        double one = 0;
-        status = recall_flops(m, p->group, place.rows, place.cols, &one);
-        *flops += one * repeats;
+        status = recall_plan(m, p->group, place.rows, place.cols, &one);
+        *flops += one.flops * repeats;
     }
     return status;
 }
 
-static muonium_status find_block(const muonium_group *group, mu_part *part)
+static muonium_status find_block(memory *m, const muonium_group *group, mu_part *part)
 {
+    known one = {0};
+    muonium_status status = recall_plan(m, group, part->rows, part->cols, &one);
     part->col_count = part->rows < part->cols ? part->cols : part->rows;
-    return mu_block_of_precision(group->options.plan.precision, part->col_count, &part->block);
+    return status == MUONIUM_OK
+               ? mu_block_of_precision(one.precision, part->col_count, &part->block)
+               : status;
 }
 
 muonium_status mu_price_parts(const muonium_optimizer *description,
@@ -96,7 +103,7 @@ muonium_status mu_price_parts(const muonium_optimizer *description,
             status = flops_of_part(&m, p, &parts[i], &flops);
         }
         if (status == MUONIUM_OK && parts[i].rows > 0) {
-            status = find_block(p->group, &parts[i]);
+            status = find_block(&m, p->group, &parts[i]);
         }
         parts[i].piece.seconds = flops / options->flops +
                                  BYTES_PER_ELEMENT * (double)parts[i].elements / options->bandwidth;

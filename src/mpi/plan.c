@@ -332,8 +332,12 @@ static void summarize(const muonium_optimizer *description, muonium_mpi_plan *pl
         update_bytes += part->elements * width;
         info->elements += part->elements;
         info->seconds += piece->seconds;
-        const size_t numbers[] = {piece->parameter, piece->muon, (size_t)piece->owner, piece->first,
-                                  piece->run,       piece->runs, piece->stride,        part->cut};
+        /* Ranks that share a matrix add up sums over the same blocks of columns: their length
+         * depends on the precision and the kernel. */
+        bool shared = part->cut == MU_CUT_COLUMNS;
+        const size_t numbers[] = {piece->parameter, piece->muon, (size_t)piece->owner,
+                                  piece->first,     piece->run,  piece->runs,
+                                  piece->stride,    part->cut,   shared ? part->block : 0};
         for (size_t k = 0; k < sizeof numbers / sizeof numbers[0]; k++) {
             hash = mix(hash, numbers[k]);
         }

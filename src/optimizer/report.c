@@ -45,6 +45,7 @@ static muonium_status describe_matrices(const mu_parameter *p, muonium_parameter
                 report->form = info.form;
                 report->direct_set = info.direct_set;
                 report->restarts = info.restarts;
+                report->precision = info.precision;
             }
         }
         report->flops += flops * (double)p->matrices.batch.total;

@@ -157,7 +157,7 @@ static muonium_status plan_class(mu_class *c)
     if (status != MUONIUM_OK) {
         return status;
     }
-    status = mu_block_of_precision(options.precision, n, &c->block);
+    status = mu_block_of_precision(plan->options.precision, n, &c->block);
     if (status == MUONIUM_OK && across) {
         status = mu_plan_narrow(plan, c->n);
     }

@@ -273,7 +273,8 @@ muonium_status muonium_options_init_sized(muonium_options *options, size_t size,
         if (strcmp(recipes[i].name, recipe != NULL ? recipe : "muonium") == 0) {
             muonium_options filled = mu_default_options;
             if (recipes[i].change != change_nothing) {
-                filled.plan.form = MUONIUM_FORM_QUINTIC; /* the polynomials of the original */
+                filled.plan.form = MUONIUM_FORM_QUINTIC; /* the polynomials of the original, */
+                filled.plan.precision = MUONIUM_F32;     /* and its rounding */
             }
             recipes[i].change(&filled);
             mu_nested_write(&versions, options, size, plan_size, &filled);

@@ -58,10 +58,13 @@ void mu_certify_by_trace(mu_run *run)
 void mu_certify_exactly(mu_run *run)
 {
     muonium_certificate *c = &run->certificate;
-    /* Not rounded in the half types either: this measures the result. */
+    /* Not rounded to a half type or to few digits: this measures the result. */
     run->with.kernel = run->plan->kernel;
     run->with.separate = false;
     run->with.round = MUONIUM_F32;
+    if (run->with.digits > 0) {
+        run->with.digits = MU_MAX_DIGITS;
+    }
     mu_gram_of_x(run);
     mu_gram_sums sums = mu_sum_gram(run);
     c->orthogonality_error = c->bound = sqrt(sums.off + sums.deviation);

@@ -52,13 +52,7 @@ static int direct_squares(const muonium_plan *plan)
     return is_dense_set(plan->direct) ? plan->direct->products + 4 : 4;
 }
 
-static double direct_flops(const muonium_plan *plan)
-{
-    return mu_gram_flops(plan->m, plan->n) + plan->direct->products * mu_symmul_flops(plan->m) +
-           mu_apply_flops(plan->m, plan->n);
-}
-
-static double direct_moved(const muonium_plan *plan)
+static mu_work direct_work(const muonium_plan *plan)
 {
     const mu_direct_set *set = plan->direct;
     double square = (double)plan->m * (double)plan->m, more = 0;
@@ -72,8 +66,7 @@ static double direct_moved(const muonium_plan *plan)
         }
         more += mu_direct_sum(set)[j + 1] != 0 ? square : 0;
     }
-    return mu_gram_moved(plan->m, plan->n) + set->products * mu_symmul_moved(plan->m) +
-           mu_apply_moved(plan->m, plan->n) + more;
+    return (mu_work){.grams = 1, .symmuls = set->products, .applies = 1, .moved = more};
 }
 
 /* ---- factors ---- */
@@ -200,7 +193,8 @@ bool mu_direct_refuses(const muonium_plan_options *o, const mu_direct_set *set, 
                        size_t size)
 {
     if (mu_precision_of(o->precision)->half) {
-        return snprintf(reason, size, "it computes in f32 or f64; change precision") > 0;
+        return snprintf(reason, size, "it does not compute in the half types; change precision") >
+               0;
     }
     if (mu_normalization_of(o->normalization)->trusts_caller) {
         return snprintf(reason, size,
@@ -253,8 +247,7 @@ static muonium_status check_direct(const muonium_plan_options *o)
 
 const mu_form mu_form_direct = {.id = MUONIUM_FORM_DIRECT,
                                 .squares = direct_squares,
-                                .flops = direct_flops,
-                                .moved = direct_moved,
+                                .work = direct_work,
                                 .check = check_direct,
                                 .evaluate = evaluate_direct,
                                 .certify = mu_certify_by_trace};

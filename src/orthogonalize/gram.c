@@ -8,31 +8,19 @@
  */
 #include "orthogonalize/run.h"
 
-/* The sum of costs over all iterations: `square` for a product of m x m matrices, `visit` for
- * R = X X^T and X <- Q X together. */
-static double gram_total(const muonium_plan *plan, double square, double visit)
+static mu_work gram_work(const muonium_plan *plan)
 {
     int steps = plan->options.steps;
-    double sum = 0;
+    mu_work work = {0};
     for (int t = 0; t < steps; t++) {
         bool first = t == 0 || plan->restart[t];
         bool last = t == steps - 1 || plan->restart[t + 1];
         bool squared = plan->table[t][2] != 0 || plan->half;
-        sum += (squared ? square : 0) + (first ? visit : square) + (last ? 0 : 2 * square);
+        work.grams += first;
+        work.applies += first; /* X <- Q X, once per start */
+        work.symmuls += squared + !first + 2 * !last;
     }
-    return sum;
-}
-
-static double gram_flops(const muonium_plan *plan)
-{
-    return gram_total(plan, mu_symmul_flops(plan->m),
-                      mu_gram_flops(plan->m, plan->n) + mu_apply_flops(plan->m, plan->n));
-}
-
-static double gram_moved(const muonium_plan *plan)
-{
-    return gram_total(plan, mu_symmul_moved(plan->m),
-                      mu_gram_moved(plan->m, plan->n) + mu_apply_moved(plan->m, plan->n));
+    return work;
 }
 
 static int gram_squares(const muonium_plan *plan)
@@ -108,6 +96,5 @@ const mu_form mu_form_gram = {.id = MUONIUM_FORM_GRAM,
                               .guarded = true,
                               .restarts = true,
                               .squares = gram_squares,
-                              .flops = gram_flops,
-                              .moved = gram_moved,
+                              .work = gram_work,
                               .evaluate = evaluate_gram};

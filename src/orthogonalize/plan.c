@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "coefficients/coefficients.h"
+#include "matmul/blas.h"
 #include "matmul/fixed.h"
 #include "options/options.h"
 #include "orthogonalize/run.h"
@@ -120,7 +121,7 @@ muonium_status mu_plan_keep_in_place(muonium_plan *plan)
  * fourth powers must be in the range of the type, and they themselves in the range of f32. */
 static double largest_reach(const muonium_plan *plan)
 {
-    return plan->kernel->type == MUONIUM_F64 ? 1e30 : 1e7;
+    return mu_precision_of(plan->options.precision)->real == MUONIUM_F64 ? 1e30 : 1e7;
 }
 
 static muonium_status bound_result(muonium_plan *plan)
@@ -176,16 +177,16 @@ static muonium_status choose_kernels(muonium_plan *plan)
     return status;
 }
 
-static muonium_status fill_plan(muonium_plan *plan)
+/* `instruction_set` NULL: the one in use. */
+static muonium_status fill_plan(muonium_plan *plan, const char *instruction_set)
 {
     const muonium_plan_options *o = &plan->options;
     muonium_status status = mu_choose_coefficients(o, plan->table);
-    plan->precision = mu_precision_of(o->precision);
     if (status == MUONIUM_OK) {
         status = mu_check_methods(o);
     }
     if (status == MUONIUM_OK) {
-        status = choose_kernels(plan);
+        status = mu_cpu_choose();
     }
     if (status == MUONIUM_OK) {
         status = bound_result(plan);
@@ -194,11 +195,16 @@ static muonium_status fill_plan(muonium_plan *plan)
         return status;
     }
     plan->tall = plan->shape.rows > plan->shape.cols;
-    plan->half = plan->precision->half;
     plan->m = plan->tall ? plan->shape.cols : plan->shape.rows;
     plan->n = plan->tall ? plan->shape.rows : plan->shape.cols;
     plan->normalization = mu_normalization_of(o->normalization);
-    mu_choose_form(plan);
+    mu_choose_form(plan, instruction_set      ? instruction_set
+                         : mu_blas_selected() ? "blas"
+                                              : mu_cpu_isa());
+    status = choose_kernels(plan);
+    if (status != MUONIUM_OK) {
+        return status;
+    }
     if (plan->half) {
         plan->round = roundings[plan->form->rounds ? o->rounding : MUONIUM_ROUNDING_STORED];
     }
@@ -211,8 +217,8 @@ static muonium_status fill_plan(muonium_plan *plan)
     return size_workspace(plan);
 }
 
-muonium_status muonium_plan_create(muonium_shape shape, const muonium_plan_options *options,
-                                   muonium_plan **plan)
+muonium_status mu_plan_create_for(const char *instruction_set, muonium_shape shape,
+                                  const muonium_plan_options *options, muonium_plan **plan)
 {
     if (!plan) {
         return mu_fail(MUONIUM_INVALID, "plan is NULL: pass the address of a muonium_plan pointer");
@@ -229,7 +235,7 @@ muonium_status muonium_plan_create(muonium_shape shape, const muonium_plan_optio
         return status;
     }
     mu_fenv environment = mu_fenv_enter();
-    status = fill_plan(&draft);
+    status = fill_plan(&draft, instruction_set);
     mu_fenv_leave(environment);
     if (status != MUONIUM_OK) {
         return status;
@@ -244,6 +250,12 @@ muonium_status muonium_plan_create(muonium_shape shape, const muonium_plan_optio
     *made = draft;
     *plan = made;
     return MUONIUM_OK;
+}
+
+muonium_status muonium_plan_create(muonium_shape shape, const muonium_plan_options *options,
+                                   muonium_plan **plan)
+{
+    return mu_plan_create_for(NULL, shape, options, plan);
 }
 
 void muonium_plan_destroy(muonium_plan *plan)
@@ -280,7 +292,8 @@ muonium_status muonium_plan_describe_sized(const muonium_plan *plan, muonium_pla
     }
     made.direct_set = plan->direct ? plan->direct->name : NULL;
     made.band = plan->direct ? plan->direct->deviation : deviation_of_quintics(plan);
-    made.flops = plan->form->flops(plan);
+    made.flops = mu_plan_flops(plan);
+    made.precision = plan->options.precision;
     made.workspace = plan->workspace_bytes;
     mu_sized_write(info, size, &made, sizeof made);
     return MUONIUM_OK;

@@ -27,7 +27,8 @@ typedef struct mu_precision {
     double unit;        /* relative error of rounding */
 } mu_precision;
 
-/* The row for a value of the enum; NULL: unknown. */
+/* The row for a value of the enum; NULL: unknown. That of MUONIUM_AUTO is what
+ * f32 and fixed23 have in common. */
 const mu_precision *mu_precision_of(muonium_dtype id);
 
 /* Columns of the blocks by which sums over k columns are formed at a precision: the Gram matrices
@@ -117,13 +118,22 @@ static inline mu_oriented mu_matrix_of(const mu_operand *operand)
  * if one of them is unknown. */
 muonium_status mu_check_methods(const muonium_plan_options *options);
 
-/* forms.c: set form, direct and restart, from options, table, kernel, half, m and n. The options
- * have passed mu_check_methods. */
-void mu_choose_form(muonium_plan *plan);
+/* forms.c: set precision, half, form, direct and restart, from options, table, m and n. If
+ * options.precision is MUONIUM_AUTO, it becomes the one that takes less time on the instruction
+ * set. The options have passed mu_check_methods. */
+void mu_choose_form(muonium_plan *plan, const char *instruction_set);
+
+/* forms.c: floating-point operations of the plan; each triangle counts once. */
+double mu_plan_flops(const muonium_plan *plan);
 
 /* restarts.c: choose the iterations before which the Gram form must compute R again, so that
  * rounding with relative error `unit` does no more harm than in the standard form. */
 void mu_choose_restarts(const double (*table)[3], int steps, double unit, bool *restart);
+
+/* plan.c: the plan that muonium_plan_create would make on another instruction set, with the kernels
+ * of this one. NULL: on this one. */
+muonium_status mu_plan_create_for(const char *instruction_set, muonium_shape shape,
+                                  const muonium_plan_options *options, muonium_plan **plan);
 
 /* plan.c: the same plan in its safest form, for a matrix on which it has diverged: full
  * precision, standard form, singular values of at most 1 to begin with, and careful. Its

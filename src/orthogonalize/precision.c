@@ -10,6 +10,7 @@ static const mu_precision precisions[] = {
     [MUONIUM_F16] = {.real = MUONIUM_F32, .type = MUONIUM_F16, .half = true, .unit = 0x1p-12},
     [MUONIUM_FIXED23] = {.real = MUONIUM_F32, .type = MUONIUM_F32, .digits = 3, .unit = 0x1p-24},
     [MUONIUM_FIXED15] = {.real = MUONIUM_F32, .type = MUONIUM_F32, .digits = 2, .unit = 0x1p-16},
+    [MUONIUM_AUTO] = {.real = MUONIUM_F32, .type = MUONIUM_F32, .unit = 0x1p-24},
 };
 
 const mu_precision *mu_precision_of(muonium_dtype id)

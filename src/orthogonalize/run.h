@@ -52,6 +52,13 @@ struct mu_run {
 
 /* ---- the tables ---- */
 
+/* What a form computes for one matrix. */
+typedef struct mu_work {
+    double grams, symmuls, applies; /* numbers of these products */
+    double general;                 /* m x m products that are not symmetric */
+    double moved;                   /* elements read and written beside the products */
+} mu_work;
+
 /* A form: one way to evaluate the polynomials. options.def has its name. */
 struct mu_form {
     muonium_form id;
@@ -59,8 +66,7 @@ struct mu_form {
     bool restarts; /* it computes R again from X where plan->restart says so */
     bool rounds;   /* in the half types it rounds as options.rounding says; others as `stored` */
     int (*squares)(const muonium_plan *plan); /* m x m matrices that it needs */
-    double (*flops)(const muonium_plan *plan);
-    double (*moved)(const muonium_plan *plan); /* elements read and written outside the tiles */
+    mu_work (*work)(const muonium_plan *plan);
     muonium_status (*check)(const muonium_plan_options *options); /* NULL: it admits all options */
     void (*evaluate)(mu_run *run);
     void (*certify)(mu_run *run); /* NULL: mu_guard has made the certificate */

@@ -4,24 +4,17 @@
  */
 #include "orthogonalize/run.h"
 
-static double standard_flops(const muonium_plan *plan)
+static mu_work standard_work(const muonium_plan *plan)
 {
-    double sum = 0, square = mu_symmul_flops(plan->m);
-    if (plan->round.factor) {
-        square = mu_apply_flops(plan->m, plan->m); /* the product is not symmetric */
-    }
+    mu_work work = {0};
     for (int t = 0; t < plan->options.steps; t++) {
-        sum += mu_gram_flops(plan->m, plan->n) + mu_apply_flops(plan->m, plan->n);
-        sum += plan->table[t][2] != 0 || plan->half ? square : 0;
+        double squared = plan->table[t][2] != 0 || plan->half;
+        work.grams++;
+        work.applies++;
+        work.symmuls += plan->round.factor ? 0 : squared;
+        work.general += plan->round.factor ? squared : 0; /* the product is not symmetric */
     }
-    return sum;
-}
-
-static double standard_moved(const muonium_plan *plan)
-{
-    double iteration = mu_gram_moved(plan->m, plan->n) + mu_symmul_moved(plan->m) +
-                       mu_apply_moved(plan->m, plan->n);
-    return plan->options.steps * iteration;
+    return work;
 }
 
 static int standard_squares(const muonium_plan *plan)
@@ -45,6 +38,5 @@ const mu_form mu_form_standard = {.id = MUONIUM_FORM_STANDARD,
                                   .guarded = true,
                                   .rounds = true,
                                   .squares = standard_squares,
-                                  .flops = standard_flops,
-                                  .moved = standard_moved,
+                                  .work = standard_work,
                                   .evaluate = evaluate_standard};

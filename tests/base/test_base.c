@@ -337,6 +337,34 @@ static void denormals_are_on_inside_and_flags_are_kept_out(void **state)
 
 /* ---- cpu.c ---- */
 
+static void a_refusal_of_amx_says_why(void **state)
+{
+    (void)state;
+    char text[96];
+    mu_cpu_explain_refusal(0, text, sizeof text);
+    assert_string_equal(text, "");
+    mu_cpu_explain_refusal(EPERM, text, sizeof text);
+    assert_string_equal(text, "amx refused: a filter of system calls forbids the request (EPERM)");
+    mu_cpu_explain_refusal(EINVAL, text, sizeof text);
+    assert_string_equal(text, "amx refused: the kernel does not know the request (EINVAL)");
+    mu_cpu_explain_refusal(ENOSYS, text, sizeof text);
+    assert_string_equal(text, "amx refused: the system has no such request (ENOSYS)");
+    mu_cpu_explain_refusal(ENOSPC, text, sizeof text);
+    assert_string_equal(text, "amx refused: an alternate signal stack is too small (ENOSPC)");
+    mu_cpu_explain_refusal(12345, text, sizeof text);
+    assert_string_equal(text, "amx refused: the request fails with error 12345");
+}
+
+/* Words alone: a refusal is no feature. */
+static void features_are_words(void **state)
+{
+    (void)state;
+    const mu_cpu *cpu = mu_cpu_detect();
+    assert_true(strspn(cpu->features, "abcdefghijklmnopqrstuvwxyz0123456789_. ") ==
+                strlen(cpu->features));
+    assert_true(cpu->refused[0] == '\0' || !mu_includes(cpu->has, MU_CPU_AMX_TILE));
+}
+
 static bool has_feature(const char *features, const char *name)
 {
     size_t length = strlen(name);
@@ -515,6 +543,8 @@ int main(void)
 #if defined(__x86_64__)
         cmocka_unit_test(denormals_are_on_inside_and_flags_are_kept_out),
 #endif
+        cmocka_unit_test(a_refusal_of_amx_says_why),
+        cmocka_unit_test(features_are_words),
         cmocka_unit_test(processor_is_described),
         cmocka_unit_test(override_is_read_once),
         cmocka_unit_test(random_words_are_the_published_ones),

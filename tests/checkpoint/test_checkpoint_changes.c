@@ -150,6 +150,13 @@ static void test_options_that_older_files_lack(void **state)
                        NULL);
     assert_string_equal(told, "routing muonium timm\nonly_patterns yes no\n");
     told[0] = '\0';
+    mu_compare_options("lr=1", "lr=1 precision=f32", keep_key, NULL);
+    assert_string_equal(told, "");
+    mu_compare_options("lr=1", "lr=1 precision=auto", keep_key, NULL);
+    mu_compare_options("precision=f32", "precision=auto", keep_key, NULL);
+    mu_compare_options("precision=f32", "precision=fixed23", keep_key, NULL);
+    assert_string_equal(told, "precision f32 auto\nprecision f32 auto\nprecision f32 fixed23\n");
+    told[0] = '\0';
     mu_compare_options("lr=1", "lr=1 new=3", keep_key, NULL);
     assert_string_equal(told, "new  3\n");
 }

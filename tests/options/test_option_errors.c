@@ -106,7 +106,7 @@ static void test_enums(void **state)
         {FIELD(decay), MUONIUM_DECAY_CAUTIOUS_SCALED},
         {PLAN_FIELD(normalization), 4},
         {PLAN_FIELD(eps_mode), 3},
-        {PLAN_FIELD(precision), 5},
+        {PLAN_FIELD(precision), 6},
         {PLAN_FIELD(form), 4},
         {PLAN_FIELD(nonfinite), 2},
         {FIELD(adam), 2},

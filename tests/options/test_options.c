@@ -27,7 +27,7 @@ static muonium_options recipe(const char *name)
 enum { LERP, SUM, EMA };                            /* muonium_momentum_form */
 enum { NONE, CLAMP, ADD, BY_NORM };                 /* muonium_eps_mode */
 enum { ORIGINAL, MATCH_RMS, RMS_TO_RMS, UNSCALED }; /* muonium_scale */
-enum { F32 = 0, BF16 = 2, F16 = 3 };                /* muonium_dtype */
+enum { F32 = 0, BF16 = 2, F16 = 3, BY_SPEED = 6 };  /* muonium_dtype */
 enum { AUTO, FLATTEN, EXPERTS = 3 };                /* muonium_layout */
 enum { ADAMW = 0, BY_NESTEROV = 2 };                /* muonium_adam_kind */
 enum { LOOKAHEAD, TIMM, OPTAX };                    /* muonium_nadamw_form */
@@ -44,7 +44,7 @@ static const struct known {
     int scale, precision;
     double lr, weight_decay;
 } known[] = {
-    {"muonium", LERP, true, NONE, 1e-7, NULL, MATCH_RMS, F32, 0.02, 0.01},
+    {"muonium", LERP, true, NONE, 1e-7, NULL, MATCH_RMS, BY_SPEED, 0.02, 0.01},
     {"motif", LERP, true, ADD, 1e-7, NULL, MATCH_RMS, BF16, 0.02, 0},
     {"fp16", SUM, true, ADD, 1e-7, NULL, MATCH_RMS, F16, 3e-4, 0.01},
     {"fp32", SUM, true, ADD, 1e-7, "original", MATCH_RMS, F32, 3e-4, 0.01},

@@ -16,7 +16,7 @@
 #include <immintrin.h>
 #endif
 
-enum { ROUNDINGS = MUONIUM_ROUNDING_FP16 + 1 };
+enum { ROUNDINGS = MUONIUM_ROUNDING_FP16 + 1, PRECISIONS = MUONIUM_AUTO + 1 };
 
 static muonium_plan_options defaults(void)
 {
@@ -61,13 +61,17 @@ static void threads_change_nothing(void **state)
         muonium_shape shape = shapes[s];
         size_t count = shape.batch * shape.rows * shape.cols;
         void *data = gaussian(&rng, MUONIUM_F32, count);
-        for (int c = 0; c < (s == 3 ? 1 : 3 * 4 + ROUNDINGS); c++) {
-            bool half = c >= 3 * 4;
+        for (int c = 0; c < (s == 3 ? 1 : 3 * 4 + ROUNDINGS + 3); c++) {
+            bool fixed = c >= 3 * 4 + ROUNDINGS, half = c >= 3 * 4 && !fixed;
             muonium_plan_options options = defaults();
             options.steps = s == 3 ? 2 : 5;
             options.form = half ? MUONIUM_FORM_AUTO : (muonium_form)(c % 3);
-            options.normalization = half ? MUONIUM_NORM_FROBENIUS : (muonium_normalization)(c / 3);
-            options.precision = half ? MUONIUM_BF16 : MUONIUM_F32;
+            options.normalization =
+                half || fixed ? MUONIUM_NORM_FROBENIUS : (muonium_normalization)(c / 3);
+            options.precision = half             ? MUONIUM_BF16
+                                : fixed && c % 2 ? MUONIUM_FIXED15
+                                : fixed          ? MUONIUM_FIXED23
+                                                 : MUONIUM_F32;
             options.rounding = half ? (muonium_rounding)(c - 3 * 4) : MUONIUM_ROUNDING_STORED;
             muonium_certificate first[8], certificates[8];
             memset(first, 0, sizeof first);
@@ -101,11 +105,11 @@ static void batches_change_nothing(void **state)
     (void)state;
     test_rng rng = test_rng_start("batches");
     const size_t batches[] = {1, 2, 5, 24};
-    for (int c = 0; c < 4 * 4 * ROUNDINGS; c += 3) {
+    for (int c = 0; c < PRECISIONS * 4 * ROUNDINGS; c += 3) {
         muonium_plan_options options = defaults();
-        options.precision = (muonium_dtype)(c % 4);
+        options.precision = (muonium_dtype)(c % PRECISIONS);
         options.rounding = (muonium_rounding)(c % ROUNDINGS);
-        muonium_dtype dtype = (muonium_dtype)(c / 4 % 4);
+        muonium_dtype dtype = (muonium_dtype)(c / PRECISIONS % 4);
         muonium_shape single = {1, 23, 50};
         size_t count = single.rows * single.cols, bytes = count * muonium_dtype_size(dtype);
         char *data = gaussian(&rng, dtype, 24 * count);
@@ -279,12 +283,12 @@ static void tall_is_the_transpose_of_wide(void **state)
     (void)state;
     test_rng rng = test_rng_start("tall");
     muonium_shape wide = {1, 30, 77}, tall = {1, 77, 30};
-    for (int c = 0; c < 4 * 4 * 3; c++) {
+    for (int c = 0; c < PRECISIONS * 4 * 3; c++) {
         muonium_plan_options options = defaults();
-        options.precision = (muonium_dtype)(c % 4);
+        options.precision = (muonium_dtype)(c % PRECISIONS);
         options.rounding = (muonium_rounding)(c % ROUNDINGS);
-        options.normalization = (muonium_normalization)(c / 4 % 4);
-        options.form = (muonium_form)(c / 16);
+        options.normalization = (muonium_normalization)(c / PRECISIONS % 4);
+        options.form = (muonium_form)(c / PRECISIONS / 4);
         float *x = gaussian(&rng, MUONIUM_F32, 30 * 77), turned[77 * 30];
         for (size_t i = 0; i < 30; i++) {
             for (size_t j = 0; j < 77; j++) {
@@ -381,12 +385,12 @@ static void powers_of_two_change_nothing(void **state)
 {
     (void)state;
     test_rng rng = test_rng_start("powers of two");
-    for (int c = 0; c < 4 * 4 * 3; c++) {
+    for (int c = 0; c < PRECISIONS * 4 * 3; c++) {
         muonium_plan_options options = defaults();
-        options.precision = (muonium_dtype)(c % 4);
+        options.precision = (muonium_dtype)(c % PRECISIONS);
         options.rounding = (muonium_rounding)(c % ROUNDINGS);
-        options.normalization = (muonium_normalization)(c / 4 % 4);
-        options.form = (muonium_form)(c / 16);
+        options.normalization = (muonium_normalization)(c / PRECISIONS % 4);
+        options.form = (muonium_form)(c / PRECISIONS / 4);
         check_powers(&rng, MUONIUM_F32, options, 0, -149, 126, 5);
         check_powers(&rng, MUONIUM_F32, options, 30, -119, 126, 7);
         check_powers(&rng, MUONIUM_F32, options, 120, -29, 126, 11);

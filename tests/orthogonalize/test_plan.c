@@ -18,7 +18,7 @@ static muonium_plan_options defaults(void)
 }
 
 static const muonium_shape small = {2, 3, 5};
-enum { SMALL = 2 * 3 * 5 };
+enum { SMALL = 2 * 3 * 5, PRECISIONS = MUONIUM_AUTO + 1 };
 
 /* ---- options ---- */
 
@@ -35,7 +35,7 @@ static void defaults_are_as_documented(void **state)
     assert_int_equal(options.normalization, MUONIUM_NORM_FROBENIUS);
     assert_int_equal(options.eps_mode, MUONIUM_EPS_NONE);
     assert_true(options.eps == 1e-7 && options.safety_factor == 1);
-    assert_int_equal(options.precision, MUONIUM_F32);
+    assert_int_equal(options.precision, MUONIUM_AUTO);
     assert_int_equal(options.form, MUONIUM_FORM_AUTO);
     assert_int_equal(options.rounding, MUONIUM_ROUNDING_STORED);
     assert_int_equal(options.nonfinite, MUONIUM_NONFINITE_ERROR);
@@ -86,7 +86,7 @@ static void bad_options_are_refused_by_name(void **state)
     REFUSE(normalization, (muonium_normalization)5, "5");
     REFUSE(normalization, (muonium_normalization)-1, "-1");
     REFUSE(eps_mode, (muonium_eps_mode)4, "4");
-    REFUSE(precision, (muonium_dtype)6, "6");
+    REFUSE(precision, (muonium_dtype)7, "7");
     REFUSE(precision, (muonium_dtype)-1, "-1");
     REFUSE(form, (muonium_form)77, "77");
     REFUSE(rounding, (muonium_rounding)5, "5");
@@ -527,13 +527,13 @@ static void supplied_workspace_is_enough(void **state)
     (void)state;
     const muonium_shape shapes[] = {{1, 1, 1}, {3, 7, 5}, {1, 97, 31}, {9, 20, 33}, {2, 33, 130}};
     test_count_memory();
-    for (int c = 0; c < 5 * 4 * 5 * 3; c++) {
+    for (int c = 0; c < 5 * PRECISIONS * 5 * 3; c++) {
         muonium_shape shape = shapes[c % 5];
         size_t bytes = shape.batch * shape.rows * shape.cols * sizeof(float);
         muonium_plan_options options = defaults();
-        options.precision = (muonium_dtype)(c / 5 % 4);
-        options.normalization = (muonium_normalization)(c / 20 % 5);
-        options.form = (muonium_form)(c / 100);
+        options.precision = (muonium_dtype)(c / 5 % PRECISIONS);
+        options.normalization = (muonium_normalization)(c / 5 / PRECISIONS % 5);
+        options.form = (muonium_form)(c / 25 / PRECISIONS);
         options.rounding = (muonium_rounding)((c + c / 5) % 5);
         assert_ok(muonium_set_threads(1 + c % 4));
         muonium_plan *plan;

@@ -279,6 +279,8 @@ double spectra_unit(muonium_dtype dtype)
         return 0x1p-9;
     case MUONIUM_F16:
         return 0x1p-12;
+    case MUONIUM_FIXED15:
+        return 0x1p-16;
     default:
         return 0x1p-24;
     }

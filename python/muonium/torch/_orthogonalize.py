@@ -29,7 +29,7 @@ def _view(x: torch.Tensor) -> View:
 
 
 def _computed(x: torch.Tensor, steps: int = 5, coefficients: Optional[str] = None,
-              precision: str = "f32", form: str = "auto", normalize: Optional[str] = None,
+              precision: str = "auto", form: str = "auto", normalize: Optional[str] = None,
               eps: Optional[float] = None, eps_mode: Optional[str] = None,
               nonfinite: str = "error") -> torch.Tensor:
     _refuse(x)
@@ -73,7 +73,7 @@ _operator = _define() if hasattr(torch.library, "custom_op") else _computed
 
 
 def orthogonalize(x: torch.Tensor, steps: int = 5, coefficients: Optional[str] = None,
-                  precision: str = "f32", form: str = "auto", normalize: Optional[str] = None,
+                  precision: str = "auto", form: str = "auto", normalize: Optional[str] = None,
                   eps: Optional[float] = None, eps_mode: Optional[str] = None,
                   nonfinite: str = "error") -> torch.Tensor:
     """x, or each matrix of a batch, orthogonalised as Muon does it: a tensor of the same shape,
