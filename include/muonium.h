@@ -1118,9 +1118,9 @@ typedef struct muonium_parameter_report {
     double flops;            /* operations per step, for all matrices */
     size_t state_bytes;      /* bytes of momentum, moments and master copy */
     double step_rms;         /* root mean square of a step. Muon: lr * scale * the root mean
-                               square of an orthogonal matrix of this shape. With fraction: over the
-                               whole matrix. Hyperball: lr * scale * that of the first matrix; NaN
-                               before the first step. AdamW: its learning rate. */
+                                square of an orthogonal matrix of this shape. With fraction: over
+                                the whole matrix. Hyperball: lr * scale * that of the first matrix;
+                                NaN before the first step. AdamW: its learning rate. */
     double lr;               /* the learning rate in force */
     uint64_t steps;          /* the number of steps that this parameter has taken */
     muonium_dtype precision; /* the precision of the first matrix; never MUONIUM_AUTO */

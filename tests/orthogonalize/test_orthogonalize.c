@@ -228,7 +228,8 @@ static void check_every_spectrum(const char *label, muonium_dtype precision)
     double worst = 0;
     for (const spectrum *kind = spectra; kind->fill; kind++) {
         for (size_t i = 0; i < 3; i++) {
-            sample s = draw_sample(kind, precision, &rng, shapes[i][0], shapes[i][1]);
+            muonium_dtype dtype = storage_of(precision);
+            sample s = draw_sample(kind, dtype, &rng, shapes[i][0], shapes[i][1]);
             muonium_plan_options options = options_for(NULL, 5);
             options.precision = precision;
             for (size_t f = 0; f < 3; f++) {
