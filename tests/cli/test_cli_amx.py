@@ -85,3 +85,21 @@ def test_results_are_the_same(tmp_path):
     done = refused(*precision, without, MUONIUM_CPU="")
     assert done.returncode == 0, done.stderr
     assert with_tiles.read_bytes() == without.read_bytes()
+
+
+def chosen(tmp_path, isa, side, *options):
+    """The precision of the plan, and the result."""
+    source, result = tmp_path / f"{side}.npy", tmp_path / "y.npy"
+    if not source.exists():
+        np.save(source, np.random.default_rng(side).standard_normal((side, side)).astype("f4"))
+    output, _ = run("orthogonalize", source, result, "--json", *options,
+                    env=environment(MUONIUM_CPU=isa))
+    return json.loads(output)["plan"]["precision"], result.read_bytes()
+
+
+def test_auto_takes_fixed23_for_large_matrices_alone(tmp_path):
+    large, small = chosen(tmp_path, "amx", 512), chosen(tmp_path, "amx", 64)
+    assert large == chosen(tmp_path, "avx512", 512, "--precision", "fixed23")
+    assert small == chosen(tmp_path, "amx", 64, "--precision", "f32")
+    assert chosen(tmp_path, "avx512", 512)[0] == "f32"
+    assert chosen(tmp_path, "avx512", 512)[1] != large[1]

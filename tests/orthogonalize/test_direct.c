@@ -145,8 +145,9 @@ static void every_spectrum_at_every_size(void **state)
         {200, 50},
 #endif
     };
-    /* The worst that f32 does on 256 x 1024; fixed23 is as accurate, fixed15 fifty times less. */
-    const double limits[NARROW] = {2 * 3.6e-3, 2 * 3.6e-3, 2 * 4.2e-2};
+    /* The worst that f32 does on 256 x 1024, which is the worst of fixed23 too; and the worst that
+     * fixed15 does on 256 x 256: P12 on rank 1. */
+    const double limits[NARROW] = {2 * 3.6e-3, 2 * 3.6e-3, 2 * 7.8e-2};
     double worst_f64 = 0, worst[NARROW] = {0};
     for (const spectrum *kind = spectra; kind->fill; kind++) {
         for (size_t c = 0; c < sizeof shapes / sizeof shapes[0]; c++) {
