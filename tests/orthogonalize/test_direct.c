@@ -79,8 +79,8 @@ static void expected_of(const decomposition *whole, const mu_direct_set *set, do
 }
 
 /* Singular values of at least 1e-3 of the norm end within the set's deviation from 1; no other
- * ends above that. */
-static void check_band(const decomposition *whole, const double *y, double band, double slack)
+ * ends above that. Returns by how much one is outside. */
+static double beyond_band(const decomposition *whole, const double *y, double band)
 {
     size_t count = whole->count, inside = 0;
     double norm = schatten_norm(whole, 2);
@@ -88,9 +88,10 @@ static void check_band(const decomposition *whole, const double *y, double band,
         inside++;
     }
     decomposition after = decompose(y, whole->rows, whole->cols);
-    assert_true(after.sigma[0] <= 1 + band + slack);
-    assert_true(inside == 0 || after.sigma[inside - 1] >= 1 - band - slack);
+    double above = after.sigma[0] - 1 - band;
+    double below = inside > 0 ? 1 - band - after.sigma[inside - 1] : 0;
     decomposition_free(&after);
+    return fmax(0, fmax(above, below));
 }
 
 enum { F32, FIXED23, FIXED15, NARROW };
@@ -98,6 +99,7 @@ static const muonium_dtype narrow_types[NARROW] = {MUONIUM_F32, MUONIUM_FIXED23,
 
 typedef struct measured {
     double f64, narrow[NARROW]; /* against the decomposition; against f64 */
+    double outside[NARROW];     /* of the band */
 } measured;
 
 static measured measure(test_rng *rng, const spectrum *kind, const mu_direct_set *set, size_t rows,
@@ -116,12 +118,12 @@ static measured measure(test_rng *rng, const spectrum *kind, const mu_direct_set
     spectra_run(&options, MUONIUM_F64, rows, cols, x, wide, &certificate);
     expected_of(&whole, set, expected);
     measured found = {.f64 = relative_error(wide, expected, count)};
-    check_band(&whole, wide, set->deviation, 1e-6);
+    assert_true(beyond_band(&whole, wide, set->deviation) <= 1e-6);
     for (int i = 0; i < NARROW; i++) {
         options.precision = narrow_types[i];
         spectra_run(&options, MUONIUM_F32, rows, cols, x, narrow, NULL);
         found.narrow[i] = relative_error(narrow, wide, count);
-        check_band(&whole, narrow, set->deviation, 4 * found.narrow[i] + 1e-4);
+        found.outside[i] = beyond_band(&whole, narrow, set->deviation);
     }
     double distance = distance_from_orthogonal(wide, rows, cols);
     assert_true(certificate.deviation <= distance + 1e-9);
@@ -148,7 +150,7 @@ static void every_spectrum_at_every_size(void **state)
     /* The worst that f32 does on 256 x 1024, which is the worst of fixed23 too; and the worst that
      * fixed15 does on 256 x 256: P12 on rank 1. */
     const double limits[NARROW] = {2 * 3.6e-3, 2 * 3.6e-3, 2 * 7.8e-2};
-    double worst_f64 = 0, worst[NARROW] = {0};
+    double worst_f64 = 0, worst[NARROW] = {0}, outside[NARROW] = {0};
     for (const spectrum *kind = spectra; kind->fill; kind++) {
         for (size_t c = 0; c < sizeof shapes / sizeof shapes[0]; c++) {
             const mu_direct_set *set;
@@ -157,14 +159,19 @@ static void every_spectrum_at_every_size(void **state)
                 size_t m = shapes[c][0] < shapes[c][1] ? shapes[c][0] : shapes[c][1];
                 for (int i = 0; i < NARROW; i++) {
                     double limit = limits[i] * sqrt(256 / (double)m);
-                    if (!(found.f64 <= 1e-9) || !(found.narrow[i] <= limit)) {
-                        print_error("%s, %s, %zu x %zu: f64 off by %.3g, %s by %.3g of %.3g\n",
+                    /* In fixed15 single singular values of small matrices lose as much. */
+                    double room = i == FIXED15 ? limit : 2 * limits[i];
+                    if (!(found.f64 <= 1e-9) || !(found.narrow[i] <= limit) ||
+                        !(found.outside[i] <= room)) {
+                        print_error("%s, %s, %zu x %zu: f64 off by %.3g, %s by %.3g of %.3g; "
+                                    "singular values beyond the band by %.3g of %.3g\n",
                                     kind->name, set->name, shapes[c][0], shapes[c][1], found.f64,
                                     muonium_enum_name("muonium_dtype", (int)narrow_types[i]),
-                                    found.narrow[i], limit);
+                                    found.narrow[i], limit, found.outside[i], room);
                         fail();
                     }
                     worst[i] = fmax(worst[i], found.narrow[i]);
+                    outside[i] = fmax(outside[i], found.outside[i]);
                 }
                 worst_f64 = fmax(worst_f64, found.f64);
             }
@@ -172,8 +179,9 @@ static void every_spectrum_at_every_size(void **state)
     }
     print_message(
         "direct: f64 within %.2g of the reference; f32 within %.2g of f64, fixed23 within "
-        "%.2g, fixed15 within %.2g\n",
-        worst_f64, worst[F32], worst[FIXED23], worst[FIXED15]);
+        "%.2g, fixed15 within %.2g; beyond the band by %.2g, %.2g, %.2g\n",
+        worst_f64, worst[F32], worst[FIXED23], worst[FIXED15], outside[F32], outside[FIXED23],
+        outside[FIXED15]);
 }
 
 #if !defined(TEST_SANITIZED) /* under which large matrices take minutes and show nothing more */
