@@ -196,6 +196,12 @@ bool mu_direct_refuses(const muonium_plan_options *o, const mu_direct_set *set, 
         return snprintf(reason, size, "it does not compute in the half types; change precision") >
                0;
     }
+    if (o->precision == MUONIUM_FIXED15 && strcmp(set->name, "S12") == 0) {
+        /* Measured on small matrices: errors of the size of the result. */
+        return snprintf(reason, size,
+                        "its set S12 loses small singular values in fixed15; choose another set, "
+                        "or precision fixed23") > 0;
+    }
     if (mu_normalization_of(o->normalization)->trusts_caller) {
         return snprintf(reason, size,
                         "without a normalization nothing keeps singular values below %g, where "

@@ -150,7 +150,8 @@ def test_info():
     info = json.loads(run("info", "--json")[0])
     assert info["version"] == run("--version")[0].split()[1]
     assert set(info["cpu"]) == {"isa", "kernel", "reason", "features", "bf16_kernel",
-                                "bf16_reason"}
+                                "bf16_reason", "auto_precision"}
+    assert info["cpu"]["auto_precision"] == ("fixed23" if info["cpu"]["isa"] == "amx" else "f32")
     assert info["threads"] >= 1 and "original" in info["presets"]
     assert set(info["environment"]) >= {"MUONIUM_CPU", "MUONIUM_NUM_THREADS"}
     text, _ = run("info")

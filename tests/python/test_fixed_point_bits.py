@@ -31,7 +31,7 @@ SHAPES = ((130, 520), (300, 129), (600, 600), (200, 2100), (5, 48, 80))
 NORMS = ({"normalize": "schatten"}, {"normalize": "spectral"},
          {"normalize": "aol", "coefficients": "aol"}, {"normalize": "none", "form": "standard"},
          {"eps_mode": "add", "eps": 0.5}, {"safety_factor": 1.25})
-FORMS = ({"form": "standard"}, {"form": "gram"}, {"direct_set": "S12", "form": "direct"})
+FORMS = ({"form": "standard"}, {"form": "gram"}, {"direct_set": "P13", "form": "direct"})
 RECIPES = ({}, {"normuon": True, "decay": "cautious"}, {"adamuon": True}, {"state_dtype": "bf16"},
            {"momentum_form": "sum", "nesterov": False}, {"recipe": "muonh"}, {"recipe": "nanochat"},
            {"recipe": "keller"}, {"recipe": "moonlight"}, {"recipe": "timm"})
