@@ -1,8 +1,9 @@
 /*
- * test_fixed.c: fixed-point products with every int8 kernel that can be run here, AMX and AVX-VNNI
- * in emulation where the CPU lacks them. Tiles must give every int32 exactly; products must equal,
- * bit for bit, a plain computation of digits in double and of sums in 64 bits; and they must be
- * within the error bound of docs/numerics.md of the product in double.
+ * test_fixed.c: fixed-point products with every int8 kernel that can be run here, AMX and VNNI in
+ * emulation where the CPU lacks them. Tiles must give every int32 exactly. gram must equal, bit for
+ * bit, a plain computation of digits in double and of sums in 64 bits. symmul and apply must be
+ * within the error bound of docs/numerics.md of the product in double, and must have the bits of the
+ * portable kernel.
  */
 #include "every_int8.h"
 
@@ -390,6 +391,137 @@ static void test_apply(void **state)
     }
 }
 
+/* ---- every kernel beside the portable one ---- */
+
+enum product_kind { GRAM, SYMMUL, APPLY };
+
+typedef struct operands {
+    enum product_kind kind;
+    size_t m, n;
+    float *a, *b, *other, *plus; /* m x m */
+    float *x;                    /* m x n */
+} operands;
+
+static operands operands_new(enum product_kind kind, size_t m, size_t n, test_rng *rng)
+{
+    operands all = {.kind = kind, .m = m, .n = n, .x = floats_new(m * n)};
+    float **square[] = {&all.a, &all.b, &all.other, &all.plus};
+    for (size_t i = 0; i < sizeof square / sizeof square[0]; i++) {
+        *square[i] = symmetric_new(rng, m, m, 1.5 - (double)i);
+    }
+    fill(rng, all.x, m * n, 0);
+    return all;
+}
+
+static void operands_free(operands *all)
+{
+    float *memory[] = {all->a, all->b, all->other, all->plus, all->x};
+    for (size_t i = 0; i < sizeof memory / sizeof memory[0]; i++) {
+        test_guarded_free(memory[i]);
+    }
+}
+
+/* Elements of all results: of gram C, of symmul C and the sum, of apply Y by rows and by columns. */
+static size_t result_count(const operands *all)
+{
+    return all->kind == GRAM     ? all->m * all->m
+           : all->kind == SYMMUL ? 2 * all->m * all->m
+                                 : 2 * all->m * all->n;
+}
+
+static void multiply_operands(const operands *all, const mu_int8_kernel *kernel, int digits,
+                              unsigned workers, float *result)
+{
+    size_t m = all->m, n = all->n;
+    mu_matmul with = matmul_new(kernel, digits, m, n, workers);
+    mu_operand rows = {all->x, MUONIUM_F32, (ptrdiff_t)n, 1, 0.75, NULL, 0, 0};
+    memset(result, 0xff, result_count(all) * sizeof *result);
+    if (all->kind == GRAM) {
+        mu_gram(&with, m, n, &rows, result, m);
+    } else if (all->kind == SYMMUL) {
+        float *sum = result + m * m;
+        mu_operand a = {all->a, MUONIUM_F32, (ptrdiff_t)m, 1, 0.7, all->other, 0.3, 2};
+        mu_operand b = {all->b, MUONIUM_F32, (ptrdiff_t)m, 1, 1.1, NULL, 0, -1};
+        mu_symmul_epilogue after = {.plus = all->plus,
+                                    .plus_factor = -2,
+                                    .plus_identity = 0.5,
+                                    .sum = sum,
+                                    .sum_factor = 3,
+                                    .accumulate = true,
+                                    .last = true};
+        memcpy(sum, all->plus, m * m * sizeof *sum);
+        mu_symmul_fused(&with, m, &a, &b, result, m, &after);
+        for (size_t i = 0; i < m; i++) { /* of C only the lower triangle is complete */
+            memset(result + i * m + i + 1, 0, (m - i - 1) * sizeof *result);
+        }
+    } else {
+        float *by_columns = result + m * n;
+        mu_operand a = {all->a, MUONIUM_F32, (ptrdiff_t)m, 1, 1.1, NULL, 0, 0.5};
+        mu_operand columns = {by_columns, MUONIUM_F32, 1, (ptrdiff_t)m, 0.75, NULL, 0, 0};
+        for (size_t i = 0; i < m * n; i++) {
+            by_columns[i % n * m + i / n] = all->x[i];
+        }
+        mu_apply(&with, m, n, &a, &rows, result, n, 1);
+        mu_apply(&with, m, n, &a, &columns, by_columns, 1, m);
+    }
+    test_guarded_free(with.scratch);
+}
+
+/* `slow`: kernels that are emulated, and the portable one, would take too long. */
+static void check_same_bits(int digits, enum product_kind kind, size_t m, size_t n, bool slow,
+                            test_rng *rng)
+{
+    operands all = operands_new(kind, m, n, rng);
+    size_t bytes = result_count(&all) * sizeof(float), compared = 0;
+    float *expected = NULL;
+    const mu_int8_kernel *kernel;
+    for (size_t i = slow; (kernel = slow ? mu_int8_at(i) : test_int8_at(i)) != NULL; i++) {
+        if (slow && !mu_includes(mu_cpu_detect()->has, kernel->needs)) {
+            continue;
+        }
+        float *result = floats_new(result_count(&all));
+        multiply_operands(&all, kernel, digits, 1 + (unsigned)test_below(rng, 3), result);
+        if (!expected) {
+            expected = result;
+            continue;
+        }
+        if (memcmp(result, expected, bytes) != 0) {
+            fail_msg("product %d of %zu x %zu with %d digits differs with %s", (int)kind, m, n,
+                     digits, kernel->name);
+        }
+        compared++;
+        test_guarded_free(result);
+    }
+    assert_true(slow || compared > 0);
+    test_guarded_free(expected);
+    operands_free(&all);
+}
+
+/* Sizes of several blocks, of tiles cut off at the edge, and of sums in several k-blocks. */
+static void test_every_kernel_has_the_bits_of_the_portable_one(void **state)
+{
+    (void)state;
+    assert_string_equal(test_int8_at(0)->name, "portable_int8_4x8");
+    test_rng rng = test_rng_start("bits");
+    for (int digits = 2; digits <= 3; digits++) {
+        for (size_t m = 1; m <= 70; m += 1 + m / 2) {
+            for (int kind = GRAM; kind <= APPLY; kind++) {
+                check_same_bits(digits, (enum product_kind)kind, m, 1 + test_below(&rng, 150),
+                                false, &rng);
+            }
+        }
+        check_same_bits(digits, GRAM, 300, 200, false, &rng);
+        check_same_bits(digits, GRAM, 130, MU_FIXED_K + 52, false, &rng);
+        check_same_bits(digits, SYMMUL, 300, 1, false, &rng);
+        check_same_bits(digits, APPLY, 200, 70, false, &rng);
+        check_same_bits(digits, APPLY, 130, 300, false, &rng);
+        check_same_bits(digits, APPLY, MU_FIXED_K + 52, 40, false, &rng);
+    }
+#if defined(__x86_64__) /* where Arm is emulated, this takes minutes */
+    check_same_bits(3, SYMMUL, MU_FIXED_K + 52, 1, true, &rng);
+#endif
+}
+
 /* ---- what is not finite ---- */
 
 static void test_what_is_not_finite_stays_so(void **state)
@@ -438,5 +570,9 @@ int main(void)
         cmocka_unit_test(test_what_is_not_finite_stays_so),
         cmocka_unit_test(test_sizes_beyond_memory_are_refused),
     };
-    return test_with_every_int8(tests);
+    const struct CMUnitTest of_all[] = {
+        cmocka_unit_test(test_every_kernel_has_the_bits_of_the_portable_one),
+    };
+    int failed = test_with_every_int8(tests);
+    return failed + cmocka_run_group_tests_name("all kernels", of_all, NULL, NULL);
 }
