@@ -23,13 +23,9 @@
 #define BIAS 128
 #include "matmul/kernels/int8_template.h"
 
-/* S += B times the word A, which all lines share. Written as assembly because compilers load the
- * word into a register of its own, of which none is free. */
-#if defined(MU_EMULATE)
-#define ADD_PRODUCTS(S, B, A) S = _mm512_dpbusd_epi32(S, B, _mm512_set1_epi32(A))
-#else
-#define ADD_PRODUCTS(S, B, A) __asm__("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(S) : "v"(B), "m"(A))
-#endif
+/* S += B times the words A. A word of A is loaded once for all its products: one load for each
+ * product would be more than two in a cycle. */
+#define ADD_PRODUCTS(S, B, A) S = _mm512_dpbusd_epi32(S, B, A)
 #define EACH_ROW                                                                                   \
     MU_UNROLLED                                                                                    \
     for (size_t i = 0; i < MR; i++)
@@ -53,12 +49,15 @@ static void tile(int digits, size_t groups, const void *packed_a, const void *pa
             __m512i b2 = _mm512_loadu_si512(b + 8 * NR);
             EACH_ROW
             {
-                ADD_PRODUCTS(s0[i], b0, a[i]);
-                ADD_PRODUCTS(s1[i], b1, a[i]);
-                ADD_PRODUCTS(s2[i], b2, a[i]);
-                ADD_PRODUCTS(s1[i], b0, a[MR + i]);
-                ADD_PRODUCTS(s2[i], b1, a[MR + i]);
-                ADD_PRODUCTS(s2[i], b0, a[2 * MR + i]);
+                __m512i x = _mm512_set1_epi32(a[i]);
+                ADD_PRODUCTS(s0[i], b0, x);
+                ADD_PRODUCTS(s1[i], b1, x);
+                ADD_PRODUCTS(s2[i], b2, x);
+                x = _mm512_set1_epi32(a[MR + i]);
+                ADD_PRODUCTS(s1[i], b0, x);
+                ADD_PRODUCTS(s2[i], b1, x);
+                x = _mm512_set1_epi32(a[2 * MR + i]);
+                ADD_PRODUCTS(s2[i], b0, x);
             }
         }
     } else {
@@ -66,10 +65,12 @@ static void tile(int digits, size_t groups, const void *packed_a, const void *pa
             __m512i b0 = _mm512_loadu_si512(b), b1 = _mm512_loadu_si512(b + 4 * NR);
             EACH_ROW
             {
-                ADD_PRODUCTS(s0[i], b0, a[i]);
-                ADD_PRODUCTS(s1[i], b1, a[i]);
-                ADD_PRODUCTS(s1[i], b0, a[MR + i]);
-                ADD_PRODUCTS(s2[i], b1, a[MR + i]);
+                __m512i x = _mm512_set1_epi32(a[i]);
+                ADD_PRODUCTS(s0[i], b0, x);
+                ADD_PRODUCTS(s1[i], b1, x);
+                x = _mm512_set1_epi32(a[MR + i]);
+                ADD_PRODUCTS(s1[i], b0, x);
+                ADD_PRODUCTS(s2[i], b1, x);
             }
         }
     }
