@@ -32,8 +32,7 @@ typedef struct side {
     char *packed;             /* [k-block][micropanel] */
     float *unit;              /* [k-block][line]: of the first digit */
     int32_t *start;           /* [k-block][micropanel][sum][line]; NULL: not needed */
-    void (*pack)(int digits, const mu_digit_source *source, size_t lines, size_t k, size_t groups,
-                 const float *unit, void *packed);
+    mu_pack_digits *pack;
 } side;
 
 typedef struct product {
@@ -161,22 +160,20 @@ static void split_lines(const product *p, const side *s, const side *twin, size_
                                        : part_of(&s->source, first, s->first_k + k0);
     kernel->largest(&source, lines, k, bits);
     set_units(p->digits, bits, lines, s->unit + k_block * padded(s) + first, scale);
-    bool turned = twin && kernel->turn;
     for (const side *to = s; to; to = to == s ? twin : NULL) {
-        size_t panels = padded(to) / to->width;
-        for (size_t i = 0; i < lines; i += to->width) {
-            size_t panel = (first + i) / to->width;
-            char *packed = panel_at(p, to, k_block, panel);
-            if (turned && to == twin) {
-                kernel->turn(p->digits, groups, panel_at(p, s, k_block, panel), packed);
-                continue;
+        size_t panels = padded(to) / to->width, panel = first / to->width;
+        size_t end = panel + count_of(lines, to->width);
+        if (to == twin && kernel->transpose) {
+            for (; panel < end; panel++) {
+                kernel->transpose(p->digits, groups, panel_at(p, s, k_block, panel),
+                                  panel_at(p, to, k_block, panel));
             }
-            mu_digit_source part = part_of(&source, i, 0);
-            to->pack(p->digits, &part, least(to->width, lines - i), k, groups, scale + i, packed);
-            if (to->start) {
-                kernel->start(p->digits, groups, packed,
-                              to->start + (k_block * panels + panel) * MU_SUMS * to->width);
-            }
+            continue;
+        }
+        to->pack(p->digits, &source, lines, k, groups, scale, panel_at(p, to, k_block, panel));
+        for (; to->start && panel < end; panel++) {
+            kernel->start(p->digits, groups, panel_at(p, to, k_block, panel),
+                          to->start + (k_block * panels + panel) * MU_SUMS * to->width);
         }
     }
 }
@@ -240,6 +237,26 @@ static void fill_triangle(pipeline *line, size_t which)
     p->rows->mirror(p->mirrored, (ptrdiff_t)p->ldc, row, row + end->rows, col, col + end->cols);
 }
 
+/* Fetch what the end of a tile reads and writes: without that it would wait for memory. */
+static void prefetch_end(const product *p, const mu_tile_end *end)
+{
+    enum { LINE = 64 / sizeof(float) };
+    size_t width = p->kernel->nr;
+    for (size_t i = 0; i < end->rows; i++) {
+        ptrdiff_t row = (ptrdiff_t)i;
+        for (size_t j = 0; j < width; j += LINE) {
+            __builtin_prefetch(end->c + row * end->ldc + j, 1);
+            for (size_t t = 0; t < end->f.term_count; t++) {
+                __builtin_prefetch(end->f.terms[t].data + row * end->f.terms[t].row_stride +
+                                   (ptrdiff_t)j * end->f.terms[t].col_stride);
+            }
+            if (end->f.sum) {
+                __builtin_prefetch(end->f.sum + row * end->f.sum_ld + j, 1);
+            }
+        }
+    }
+}
+
 /* Multiply two micropanels; line->ends[line->next] is what becomes of the sums. */
 static void multiply_panels(pipeline *line, size_t groups, const void *a, const void *b,
                             const int32_t *start)
@@ -249,6 +266,9 @@ static void multiply_panels(pipeline *line, size_t groups, const void *a, const 
     mu_meanwhile meanwhile = {line->filled[before] ? &line->ends[before] : NULL, line->ahead,
                               line->ahead_bytes};
     line->ends[now].sums = line->sums[now];
+    if (!p->kernel->interleaved) {
+        prefetch_end(p, &line->ends[now]);
+    }
     p->kernel->tile(p->digits, groups, a, b, start, line->sums[now], &meanwhile);
     if (!p->kernel->interleaved) {
         p->kernel->combine(&line->ends[now]);
@@ -541,6 +561,14 @@ static void add_operand(mu_fixed_epilogue *f, const mu_operand *o, double factor
     }
 }
 
+/* Whether two operands have the same lines of digits. */
+static bool has_same_digits(const mu_digit_source *a, const mu_digit_source *b)
+{
+    return a->data == b->data && a->line_stride == b->line_stride && a->k_stride == b->k_stride &&
+           a->scale == b->scale && a->other == b->other &&
+           (!a->other || a->other_scale == b->other_scale) && a->diagonal == b->diagonal;
+}
+
 /* ---- the products ---- */
 
 /* Whether tiles take X as it is: f32, with k adjacent where that is packed fastest, else lines. */
@@ -575,7 +603,8 @@ void mu_fixed_symmul(const mu_matmul *with, size_t m, const mu_operand *a, const
 {
     split left = split_of(a, m), right = split_of(b, m);
     mu_digit_source a_lines = lines_of(with, &left), b_lines = lines_of(with, &right);
-    triangle t = {.p = product_of(with, m, &a_lines, m, &b_lines, m)};
+    triangle t = {.p = product_of(with, m, &a_lines, m, &b_lines, m),
+                  .twins = has_same_digits(&a_lines, &b_lines)};
     mu_fixed_epilogue *f = &t.p.epilogue;
     double da = left.shift, db = right.shift;
     add_operand(f, a, db);

@@ -92,6 +92,11 @@ typedef struct mu_meanwhile {
     size_t bytes;           /* of that */
 } mu_meanwhile;
 
+/* Split `lines` lines, times their units, into digits, in micropanels one after the other. Lines up
+ * to whole micropanels, and k up to 4 * groups, become zero. */
+typedef void mu_pack_digits(int digits, const mu_digit_source *source, size_t lines, size_t k,
+                            size_t groups, const float *unit, void *packed);
+
 typedef struct mu_int8_kernel {
     const char *name;
     mu_features needs;
@@ -119,15 +124,10 @@ typedef struct mu_int8_kernel {
      * larger number has larger bits, and NaN the largest of all. */
     void (*largest)(const mu_digit_source *source, size_t lines, size_t k, uint32_t *bits);
 
-    /* Split `lines` lines, at most those of a micropanel, times their units into digits. Lines
-     * beyond, and k up to 4 * groups, become zero. */
-    void (*pack_a)(int digits, const mu_digit_source *source, size_t lines, size_t k, size_t groups,
-                   const float *unit, void *packed);
-    void (*pack_b)(int digits, const mu_digit_source *source, size_t lines, size_t k, size_t groups,
-                   const float *unit, void *packed);
+    mu_pack_digits *pack_a, *pack_b;
 
     /* NULL, or the micropanel of B with the lines of this one of A. */
-    void (*turn)(int digits, size_t groups, const void *a, void *b);
+    void (*transpose)(int digits, size_t groups, const void *a, void *b);
 
     /* The end of a tile. */
     void (*combine)(const mu_tile_end *end);

@@ -15,6 +15,7 @@
 
 #include <math.h>
 
+#include "emulated_rounding.h"
 #include "emulated_tiles.h"
 
 /* c += a b: four bytes of a row of a with four of a column of b, sums wrapping around. */
@@ -38,18 +39,6 @@ static void multiply(int c, int a, int b)
 /* What SIMDe lacks. */
 typedef simde__mmask16 __mmask16;
 #define _mm512_shuffle_f32x4 simde_mm512_shuffle_f32x4
-
-static __m512i _mm512_cvtps_epi32(__m512 a)
-{
-    float x[16];
-    int32_t z[16];
-    _mm512_storeu_ps(x, a);
-    for (int i = 0; i < 16; i++) {
-        bool fits = x[i] > -0x1p31f && x[i] < 0x1p31f;
-        z[i] = fits ? (int32_t)rintf(x[i]) : INT32_MIN; /* as the instruction */
-    }
-    return _mm512_loadu_si512(z);
-}
 
 static __m512 _mm512_cvtepi32_ps(__m512i a)
 {

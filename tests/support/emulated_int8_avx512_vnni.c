@@ -10,6 +10,8 @@
 #define SIMDE_ENABLE_NATIVE_ALIASES
 #include <simde/x86/avx512.h>
 
+#include "emulated_rounding.h"
+
 #define MU_EMULATE
 #define MU_INT8_NAME(name) mu_int8_emulated_avx512_vnni
 #include "../../src/matmul/kernels/int8_avx512_vnni.c"

@@ -177,8 +177,8 @@ static void tile(int digits, size_t groups, const void *packed_a, const void *pa
     MEMORY_BARRIER();
 }
 
-MU_INT8_KERNEL(amx_int8_32x32, .by_rows = true, .interleaved = true, .turn = turn, .enter = enter,
-               .leave = leave)
+MU_INT8_KERNEL(amx_int8_32x32, .by_rows = true, .interleaved = true, .transpose = transpose_panel,
+               .enter = enter, .leave = leave)
 
 #include "vector/kernels/target_end.h"
 

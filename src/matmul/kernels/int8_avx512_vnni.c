@@ -21,7 +21,12 @@
 #define MR 8
 #define NR 16
 #define BIAS 128
+#define PACK_A pack_lanes_of_a
+#define PACK_B pack_lanes_of_b
+#define LARGEST largest_of_lanes
 #include "matmul/kernels/int8_template.h"
+
+#include "matmul/kernels/int8_lanes.h"
 
 /* S += B times the words A. A word of A is loaded once for all its products: one load for each
  * product would be more than two in a cycle. */

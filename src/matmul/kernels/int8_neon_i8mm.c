@@ -47,14 +47,14 @@ static void pack_a_pairs(int digits, const mu_digit_source *s, size_t lines, siz
                          size_t groups, const float *unit, void *packed)
 {
     pack_a(digits, s, lines, k, groups, unit, packed);
-    interleave(MR, (size_t)digits, groups, packed);
+    interleave(MR, (size_t)digits, (lines + MR - 1) / MR * groups, packed);
 }
 
 static void pack_b_pairs(int digits, const mu_digit_source *s, size_t lines, size_t k,
                          size_t groups, const float *unit, void *packed)
 {
     pack_columns(digits, s, lines, k, groups, unit, packed);
-    interleave(NR, (size_t)digits, groups, packed);
+    interleave(NR, (size_t)digits, (lines + NR - 1) / NR * groups, packed);
 }
 
 #undef PACK_A

@@ -142,7 +142,7 @@ INLINE void split_lines_of(int digits, const mu_digit_source *s, size_t first, s
 }
 
 /* A block of A as one of B, or the other way round. */
-INLINE void turn_block(const char *from, char *to)
+INLINE void transpose_block(const char *from, char *to)
 {
     __m512 v[LANES];
     MU_UNROLLED
@@ -159,12 +159,14 @@ INLINE void turn_block(const char *from, char *to)
 INLINE void pack_rows_of_a(int digits, const mu_digit_source *s, size_t lines, size_t k,
                            size_t groups, const float *unit, char *to)
 {
-    for (size_t k0 = 0; k0 < 4 * groups; k0 += BLOCK_K) {
-        for (size_t first = 0; first < MR; first += LANES) {
-            split_lines_of(digits, s, first, lines, k0, k, unit, to + first * BLOCK_K,
-                           MR / LANES * BLOCK_BYTES);
+    for (size_t panel = 0; panel < lines; panel += MR) {
+        for (size_t k0 = 0; k0 < 4 * groups; k0 += BLOCK_K) {
+            for (size_t first = 0; first < MR; first += LANES) {
+                split_lines_of(digits, s, panel + first, lines, k0, k, unit, to + first * BLOCK_K,
+                               MR / LANES * BLOCK_BYTES);
+            }
+            to += (size_t)digits * MR / LANES * BLOCK_BYTES;
         }
-        to += (size_t)digits * MR / LANES * BLOCK_BYTES;
     }
 }
 
@@ -182,14 +184,17 @@ INLINE void pack_rows_of_b(int digits, const mu_digit_source *s, size_t lines, s
                            size_t groups, const float *unit, char *to)
 {
     char blocks[MU_MAX_DIGITS * BLOCK_BYTES];
-    for (size_t k0 = 0; k0 < 4 * groups; k0 += BLOCK_K) {
-        for (size_t first = 0; first < NR; first += LANES) {
-            split_lines_of(digits, s, first, lines, k0, k, unit, blocks, BLOCK_BYTES);
-            for (size_t d = 0; d < (size_t)digits; d++) {
-                turn_block(blocks + d * BLOCK_BYTES, to + (d * NR + first) / LANES * BLOCK_BYTES);
+    for (size_t panel = 0; panel < lines; panel += NR) {
+        for (size_t k0 = 0; k0 < 4 * groups; k0 += BLOCK_K) {
+            for (size_t first = 0; first < NR; first += LANES) {
+                split_lines_of(digits, s, panel + first, lines, k0, k, unit, blocks, BLOCK_BYTES);
+                for (size_t d = 0; d < (size_t)digits; d++) {
+                    transpose_block(blocks + d * BLOCK_BYTES,
+                                    to + (d * NR + first) / LANES * BLOCK_BYTES);
+                }
             }
+            to += (size_t)digits * NR / LANES * BLOCK_BYTES;
         }
-        to += (size_t)digits * NR / LANES * BLOCK_BYTES;
     }
 }
 
@@ -205,11 +210,11 @@ static void pack_b(int digits, const mu_digit_source *s, size_t lines, size_t k,
     }
 }
 
-static void turn(int digits, size_t groups, const void *a, void *b)
+static void transpose_panel(int digits, size_t groups, const void *a, void *b)
 {
     size_t bytes = 4 * groups * MR * (size_t)digits;
     for (size_t at = 0; at < bytes; at += BLOCK_BYTES) {
-        turn_block((const char *)a + at, (char *)b + at);
+        transpose_block((const char *)a + at, (char *)b + at);
     }
 }
 

@@ -248,14 +248,37 @@ INLINE void pack_panel(size_t width, size_t block, uint8_t bias, int digits,
     }
 }
 
+/* A source from a line on. */
+INLINE mu_digit_source from_line(const mu_digit_source *s, size_t line)
+{
+    mu_digit_source part = *s;
+    ptrdiff_t at = (ptrdiff_t)line * s->line_stride;
+    part.data += at;
+    part.other = s->other ? s->other + at : NULL;
+    part.offset += (ptrdiff_t)line;
+    return part;
+}
+
+INLINE void pack_panels(size_t width, size_t block, uint8_t bias, int digits,
+                        const mu_digit_source *s, size_t lines, size_t k, size_t groups,
+                        const float *unit, void *packed)
+{
+    char *to = packed;
+    for (size_t line = 0; line < lines; line += width, to += 4 * groups * width * (size_t)digits) {
+        mu_digit_source part = from_line(s, line);
+        pack_panel(width, block, bias, digits, &part, least(width, lines - line), k, groups,
+                   unit + line, to);
+    }
+}
+
 #if A_LINES == MR
 static void pack_a(int digits, const mu_digit_source *s, size_t lines, size_t k, size_t groups,
                    const float *unit, void *packed)
 {
     if (digits == 3) {
-        pack_panel(MR, A_LINES, 0, 3, s, lines, k, groups, unit, packed);
+        pack_panels(MR, A_LINES, 0, 3, s, lines, k, groups, unit, packed);
     } else {
-        pack_panel(MR, A_LINES, 0, 2, s, lines, k, groups, unit, packed);
+        pack_panels(MR, A_LINES, 0, 2, s, lines, k, groups, unit, packed);
     }
 }
 #endif
@@ -264,9 +287,9 @@ static void pack_columns(int digits, const mu_digit_source *s, size_t lines, siz
                          size_t groups, const float *unit, void *packed)
 {
     if (digits == 3) {
-        pack_panel(NR, B_LINES, BIAS, 3, s, lines, k, groups, unit, packed);
+        pack_panels(NR, B_LINES, BIAS, 3, s, lines, k, groups, unit, packed);
     } else {
-        pack_panel(NR, B_LINES, BIAS, 2, s, lines, k, groups, unit, packed);
+        pack_panels(NR, B_LINES, BIAS, 2, s, lines, k, groups, unit, packed);
     }
 }
 
