@@ -160,6 +160,16 @@ static inline size_t mu_round_up(size_t n, size_t unit)
     return (n + unit - 1) / unit * unit;
 }
 
+static inline size_t mu_min_size(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+static inline size_t mu_ceil_div(size_t a, size_t b)
+{
+    return (a + b - 1) / b;
+}
+
 /* ---- extent.c: where strided arrays lie ---- */
 
 typedef struct mu_extent {

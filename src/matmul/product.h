@@ -31,7 +31,7 @@ typedef struct mu_product {
     size_t k;
     size_t kc;          /* length of a k-block; the last is shorter */
     size_t slice;       /* length of a slice, two k-blocks; the last is shorter */
-    size_t depth;       /* of a packed slice: its k-blocks in whole steps of the kernel */
+    size_t depth;       /* of a packed slice: its k-blocks in whole k-groups */
     size_t first_slice; /* the slices that are packed now */
     size_t slice_count;
     mu_side a, b;
@@ -39,16 +39,6 @@ typedef struct mu_product {
     size_t ldc;
     bool adds; /* the product is added to C */
 } mu_product;
-
-static inline size_t mu_min_size(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
-
-static inline size_t mu_ceil_div(size_t a, size_t b)
-{
-    return (a + b - 1) / b;
-}
 
 /* Before and after a thread multiplies. */
 static inline void mu_enter_tiles(const mu_kernel *kernel)
