@@ -14,9 +14,10 @@ typedef struct bench_row {
     const char *name;
     muonium_shape shape;
     double seconds;
-    double flops;   /* 0: memory alone counts */
-    double bytes;   /* read plus written; 0: arithmetic alone counts */
-    double scratch; /* of a step, in sizes of its largest matrix; 0: not of interest */
+    double flops;    /* 0: memory alone counts */
+    double bytes;    /* read plus written; 0: arithmetic alone counts */
+    double int8_ops; /* operations on digits of a fixed-point product; 0: it is none */
+    double scratch;  /* of a step, in sizes of its largest matrix; 0: not of interest */
 } bench_row;
 
 /* Our time for an orthogonalisation beside another's in the same run. */
@@ -48,7 +49,7 @@ typedef struct bench {
     bool peer_limited;        /* the peer uses as many threads as the library */
     double bf16_peak;         /* where the CPU multiplies bf16; 0: it does not */
     double int8_peak;         /* of the int8 tile */
-    bool matrix_unit;         /* the CPU has one: all precisions are measured */
+    bool precisions;          /* all of them are measured, not only f32 */
     double nearest, farthest; /* round trips between two threads, in seconds; 0: one thread */
     double overhead;          /* of a Muon step over its orthogonalisation; 0: not measured */
 } bench;

@@ -29,7 +29,8 @@ enum {
     CHECKPOINT,
     DIRECTORY,
     MEGABYTES,
-    CORES
+    CORES,
+    PRECISIONS
 };
 
 static const option options[] = {
@@ -85,6 +86,10 @@ static const option options[] = {
                    .most = 100000,
                    .help = "size of the state of --checkpoint; needs four times as much "
                            "memory"},
+    [PRECISIONS] = {.name = "precisions",
+                    .type = OPTION_FLAG,
+                    .help = "also measure bf16, if the CPU multiplies it, fixed23 and fixed15; "
+                            "without --quick the default where the CPU has int8 dot products"},
     [CORES] =
         {.name = "cores",
          .type = OPTION_TEXT,
@@ -224,7 +229,13 @@ static void measure_peer(bench *b, const char *name, measured *peer, product *p,
     }
 }
 
-/* The products in other precisions, where the CPU has a matrix unit. The values do not matter. */
+/* The int8 operations for each of f32, if products are formed of so many digits. */
+static double int8_per_flop(int digits)
+{
+    return digits == 3 ? 6 : 4;
+}
+
+/* The products in other precisions. The values do not matter. */
 static bool bench_precisions(bench *b, const product *f32)
 {
     static const struct {
@@ -237,6 +248,9 @@ static bool bench_precisions(bench *b, const product *f32)
     size_t m = p.m, n = p.n, bytes = 0;
     for (size_t i = 0; i < sizeof precisions / sizeof precisions[0]; i++) {
         int digits = precisions[i].digits;
+        if (digits == 0 && b->bf16_peak == 0) {
+            continue;
+        }
         p.with.digits = digits;
         p.with.separate = digits == 0;
         p.with.kernel = f32->with.kernel;
@@ -253,9 +267,15 @@ static bool bench_precisions(bench *b, const product *f32)
         muonium_shape shape = {1, m, n};
         measurement all[] = {{run_gram, &p, 0}, {run_symmul, &p, 0}, {run_apply, &p, 0}};
         measure_in_turns(all, 3, b->budget);
-        bench_record_flops(b, precisions[i].gram, shape, mu_gram_flops(m, n), all[0].best);
-        bench_record_flops(b, precisions[i].symmul, shape, mu_symmul_flops(m), all[1].best);
-        bench_record_flops(b, precisions[i].apply, shape, mu_apply_flops(m, n), all[2].best);
+        bench_row rows[] = {{.name = precisions[i].gram, .flops = mu_gram_flops(m, n)},
+                            {.name = precisions[i].symmul, .flops = mu_symmul_flops(m)},
+                            {.name = precisions[i].apply, .flops = mu_apply_flops(m, n)}};
+        for (size_t r = 0; r < sizeof rows / sizeof rows[0]; r++) {
+            rows[r].shape = shape;
+            rows[r].seconds = all[r].best;
+            rows[r].int8_ops = digits > 0 ? int8_per_flop(digits) * rows[r].flops : 0;
+            bench_record(b, rows[r]);
+        }
         mu_free(p.with.scratch);
     }
     return true;
@@ -288,7 +308,7 @@ static bool bench_products(bench *b, size_t m, size_t n)
         bench_record_flops(b, "gram", shape, mu_gram_flops(m, n), ours[0].best);
         bench_record_flops(b, "symmul", shape, mu_symmul_flops(m), ours[1].best);
         bench_record_flops(b, "apply", shape, mu_apply_flops(m, n), ours[2].best);
-        ready = !b->matrix_unit || bench_precisions(b, &p);
+        ready = !b->precisions || bench_precisions(b, &p);
         if (b->peer_rate > 0) { /* not in turns with ours: its threads go on spinning */
             measure_peer(b, "cblas_ssyrk", run_ssyrk, &p, mu_gram_flops(m, n));
             measure_peer(b, "cblas_sgemm", run_sgemm, &p, mu_apply_flops(m, n));
@@ -305,7 +325,7 @@ static bool bench_products(bench *b, size_t m, size_t n)
 static double products_seconds(const bench *b, size_t m, size_t n)
 {
     double ours = mu_apply_flops(m, n) / b->peak, theirs = mu_apply_flops(m, n) / b->peer_rate;
-    return (b->matrix_unit ? 12 : 3) * bench_figure_seconds(b, ours) +
+    return (b->precisions ? 12 : 3) * bench_figure_seconds(b, ours) +
            (b->peer_rate > 0 ? 2 * bench_figure_seconds(b, theirs < 2 ? theirs : 0) : 0);
 }
 
@@ -337,8 +357,12 @@ static double bound_of(const bench *b, const bench_row *r)
 static void print_share(const bench *b, const bench_row *r)
 {
     if (r->bytes == 0) {
-        printf("%10.1f GF/s %6.1f %% of peak\n", r->flops / r->seconds / 1e9,
+        printf("%10.1f GF/s %6.1f %% of peak", r->flops / r->seconds / 1e9,
                100 * bound_of(b, r) / r->seconds);
+        if (r->int8_ops > 0 && b->int8_peak > 0) {
+            printf(", %5.1f %% of int8", 100 * r->int8_ops / r->seconds / b->int8_peak);
+        }
+        printf("\n");
     } else if (r->flops == 0) {
         printf("%10.1f GB/s %6.1f %% of copy\n", r->bytes / r->seconds / 1e9,
                100 * bound_of(b, r) / r->seconds);
@@ -449,6 +473,10 @@ static void print_json(const bench *b, const muonium_cpu_info *cpu)
         if (r->flops > 0) {
             json_number(&writer, "gflops", r->flops / r->seconds / 1e9);
             json_number(&writer, "percent_of_peak", 100 * r->flops / r->seconds / b->peak);
+        }
+        if (r->int8_ops > 0 && b->int8_peak > 0) {
+            json_number(&writer, "percent_of_int8_peak",
+                        100 * r->int8_ops / r->seconds / b->int8_peak);
         }
         if (r->bytes > 0) {
             json_number(&writer, "gbps", r->bytes / r->seconds / 1e9);
@@ -589,6 +617,20 @@ static bool measure_all(bench *b, const work *todo, problem *what)
     return true;
 }
 
+/* Whether the int8 kernel in use has instructions for dot products of bytes. */
+static bool multiplies_int8(void)
+{
+    const mu_int8_kernel *kernel = NULL;
+#if defined(__x86_64__)
+    const mu_features features = MU_CPU_AVX512_VNNI | MU_CPU_AVX_VNNI | MU_CPU_AMX_INT8;
+#elif defined(__aarch64__)
+    const mu_features features = MU_CPU_DOTPROD | MU_CPU_I8MM;
+#else
+    const mu_features features = 0;
+#endif
+    return mu_int8_choose(&kernel) == MUONIUM_OK && (kernel->needs & features) != 0;
+}
+
 static int run(const command *self, const arguments *given)
 {
     static const option_clash clashes[] = {
@@ -633,7 +675,7 @@ static int run(const command *self, const arguments *given)
     static bench b;
     b.budget = value[QUICK].given && !value[SECONDS].given ? 0.05 : value[SECONDS].number;
     b.copy = measure_copy(b.budget < 0.2 ? b.budget : 0.5);
-    b.matrix_unit = strcmp(cpu.isa, "amx") == 0;
+    b.precisions = value[PRECISIONS].given || (!value[QUICK].given && multiplies_int8());
     watch_machine(&b);
     if (value[RECIPES].given) {
         return bench_recipes(&b, value[JSON].given)
@@ -674,9 +716,10 @@ const command command_bench = {
         "Measures the three products of the iteration, whole orthogonalisations and the optimizer, "
         "in f32. Each figure is the best of several runs. It is printed as a share of the "
         "multiply-add peak, or of the bandwidth of a plain copy loop. Both are measured in the "
-        "same run. Symmetric products count the flops of one triangle. Where the CPU has a matrix "
-        "unit, the precisions bf16, fixed23 and fixed15 are measured too; their products count the "
-        "same flops as in f32.\n\n"
+        "same run. Symmetric products count the flops of one triangle. Where the CPU has int8 "
+        "dot products, or with --precisions, the precisions bf16, fixed23 and fixed15 are measured "
+        "too. Their products count the same flops as in f32. Fixed-point products also have their "
+        "share of the int8 peak.\n\n"
         "If a CBLAS library is installed, its products are measured with the same number of "
         "threads. Its ssyrk also counts one triangle. Five iterations by its general products, "
         "the usual implementation, are measured too. A product of that library is left out if it "

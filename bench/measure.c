@@ -88,7 +88,7 @@ double measure_peak(muonium_dtype type, double budget)
 enum {
     DIGITS = 3,
     PRODUCTS_OF_DIGITS = 6, /* of A_p B_q with p + q < 3 */
-    GROUPS = 64,            /* words per line: k = 256 */
+    GROUPS = 32,            /* words per line: both operands and the sums fit L1 */
     MOST_LINES = 32,
     TILE_ROUNDS = 64
 };

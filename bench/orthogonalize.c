@@ -63,7 +63,7 @@ enum { VARIANTS = sizeof variants / sizeof variants[0], PRECISIONS = 4, DTYPES =
 /* All of them, or the precisions, or only what a user gets. */
 static size_t variants_of(const bench *b, bool forms)
 {
-    return forms ? VARIANTS : b->matrix_unit ? PRECISIONS : 1;
+    return forms ? VARIANTS : b->precisions ? PRECISIONS : 1;
 }
 
 /* The variants of one shape. All use one workspace, and those of a type the same matrices. */
