@@ -3,12 +3,12 @@
  */
 #include "matmul/int8.h"
 
-#define INT8_KERNEL(name, set) extern const mu_int8_kernel mu_int8_##name;
+#define INT8_KERNEL(name, ...) extern const mu_int8_kernel mu_int8_##name;
 #include "matmul/kernels/int8.def"
 #undef INT8_KERNEL
 
 static const mu_int8_kernel *const kernels[] = {
-#define INT8_KERNEL(name, set) &mu_int8_##name,
+#define INT8_KERNEL(name, ...) &mu_int8_##name,
 #include "matmul/kernels/int8.def"
 #undef INT8_KERNEL
 };

@@ -375,21 +375,24 @@ static void combine(const mu_tile_end *end)
  * the tests have names of their own. */
 #if !defined(MU_INT8_NAME)
 #define MU_INT8_NAME(name_) mu_int8_##name_
-#define INT8_KERNEL(name_, set) enum { name_##_needs = MU_NEEDS_##set };
+#define INT8_KERNEL(name_, set, mr, nr)                                                            \
+    enum { name_##_needs = MU_NEEDS_##set, name_##_mr = mr, name_##_nr = nr };
 #include "matmul/kernels/int8.def"
 #undef INT8_KERNEL
 #else
-#define INT8_KERNEL(name_, set) enum { name_##_needs = 0 };
+#define INT8_KERNEL(name_, set, mr, nr)                                                            \
+    enum { name_##_needs = 0, name_##_mr = mr, name_##_nr = nr };
 #include "matmul/kernels/int8.def"
 #undef INT8_KERNEL
 #endif
 
 #define MU_INT8_KERNEL(name_, ...)                                                                 \
+    _Static_assert((int)name_##_mr == MR && (int)name_##_nr == NR, "int8.def has another tile");   \
     extern const mu_int8_kernel MU_INT8_NAME(name_);                                               \
     const mu_int8_kernel MU_INT8_NAME(name_) = {.name = #name_,                                    \
                                                 .needs = name_##_needs,                            \
-                                                .mr = MR,                                          \
-                                                .nr = NR,                                          \
+                                                .mr = name_##_mr,                                  \
+                                                .nr = name_##_nr,                                  \
                                                 .groups = GROUPS,                                  \
                                                 .tile = tile,                                      \
                                                 .largest = LARGEST,                                \
