@@ -11,8 +11,8 @@
 
 enum {
     COLUMNS = 2 * MU_BLOCK, /* of a column block of X, at most */
-    ROWS = MU_BLOCK,        /* of A that multiply it at a time: with one slice of k of both, and the
-                               block of Y, 660 KB, which fits L2 */
+    ROWS = MU_BLOCK,        /* of A that multiply it at a time: they, one slice of k of both and the
+                               block of Y fit L2 */
     UNPACKED_X = 128        /* largest m for which X stays unpacked */
 };
 
@@ -70,7 +70,7 @@ static void begin_with_x(const application *a, const mu_block *place, size_t fir
 }
 
 /* Factor and rounding, row by row. */
-static void finish_place(const application *a, const mu_block *place)
+static void apply_place_epilogue(const application *a, const mu_block *place)
 {
     const mu_rows *ops = a->p.kernel->rows;
     for (size_t i = 0; (a->alpha != 1 || a->round != MUONIUM_F32) && i < place->rows; i++) {
@@ -111,7 +111,7 @@ static void multiply_columns(void *context, size_t index, unsigned worker)
         }
     }
     mu_leave_tiles(p->kernel);
-    finish_place(a, &place);
+    apply_place_epilogue(a, &place);
 }
 
 /* Both operands unpacked, on this thread, with tiles of whole rows and grains. At m = 32 dividing

@@ -102,10 +102,10 @@ void mu_blas_apply(const mu_matmul *with, size_t m, size_t n, const mu_operand *
         call_gemm(kernel, m, n, m, symmetric, form(kernel, x, m, n, dense), y, ld);
         return;
     }
-    mu_operand turned = *x;
-    turned.row_stride = x->col_stride;
-    turned.col_stride = x->row_stride;
-    call_gemm(kernel, n, m, m, form(kernel, &turned, n, m, dense), symmetric, y, col_stride);
+    mu_operand transposed = *x;
+    transposed.row_stride = x->col_stride;
+    transposed.col_stride = x->row_stride;
+    call_gemm(kernel, n, m, m, form(kernel, &transposed, n, m, dense), symmetric, y, col_stride);
 }
 
 #else

@@ -56,8 +56,8 @@ typedef struct mu_pack_source {
 
 /* Packs any number of lines by k into micropanels of `width` lines (mr for pack_a, nr for pack_b),
  * which start panel_stride elements, of the type of operands, apart. Writes width * k elements of
- * each panel, k being rounded up to whole steps; k beyond the last are zero. Reads nothing outside
- * the source. */
+ * each panel, k being rounded up to whole k-groups; k beyond the last are zero. Reads nothing
+ * outside the source. */
 typedef void mu_pack(const mu_pack_source *source, size_t lines, size_t k, void *packed,
                      size_t panel_stride);
 
@@ -71,7 +71,7 @@ typedef struct mu_kernel {
     size_t mr, nr;
     size_t kc;           /* longest k-block; one value for all kernels, on which their bits rest */
     size_t grain;        /* column granularity of the tile; a power of two */
-    size_t k_step;       /* packed k-blocks are whole steps of so many k; a power of two */
+    size_t k_group;      /* packed k-blocks are whole groups of so many k; a power of two */
     size_t unpacked_b;   /* largest m for which B, if symmetric or X of a gram, stays unpacked */
     size_t b_pass_bytes; /* bytes of B packed per pass; chosen to fit L2 */
 
@@ -88,7 +88,7 @@ typedef struct mu_kernel {
      * a is mr rows, a_row elements apart, by k, a_k apart. b is k rows, b_k apart, of adjacent
      * columns. A packed micropanel has a_row = 1, a_k = mr, b_k = nr; an unpacked matrix any. All
      * mr rows are read, and cols columns rounded up to whole grains. No alignment beyond T's.
-     * Pairs: operands are packed. The second k-block starts at a whole step. */
+     * Pairs: operands are packed. The second k-block starts at a whole k-group. */
     void (*tile)(size_t k, size_t kc, const void *a, ptrdiff_t a_row, ptrdiff_t a_k, const void *b,
                  ptrdiff_t b_k, void *c, ptrdiff_t ldc, size_t rows, size_t cols, bool accumulate);
 
@@ -103,8 +103,7 @@ typedef struct mu_kernel {
 muonium_status mu_kernel_choose(muonium_dtype type, const mu_kernel **kernel);
 
 /* Whether to use a kernel that multiplies a half type, by its operations per second and those of
- * f32. It packs every operand, which costs small matrices most: at 1.2 times the rate the two break
- * even between 128 and 256 rows. */
+ * f32. It packs every operand, which costs small matrices most (docs/experiments.md). */
 bool mu_prefer_native(double native, double f32);
 
 /* All kernels compiled in, from 0; NULL past the last. Only those whose needs the CPU has may be

@@ -22,7 +22,7 @@ mu_product mu_product_of(const mu_kernel *kernel, size_t k)
                     .k = k,
                     .kc = kc,
                     .slice = mu_round_up(mu_min_size(k, 2 * kc), 2),
-                    .depth = mu_round_up(kc, kernel->k_step)};
+                    .depth = mu_round_up(kc, kernel->k_group)};
     p.depth = k > kc ? 2 * p.depth : p.depth;
     return p;
 }
@@ -92,16 +92,16 @@ static void pack_part(const mu_product *p, const mu_side *s, size_t k, size_t le
     s->pack(&part, to - from, length, packed, p->depth * s->width);
 }
 
-/* Lines [from, to) of one slice of k. Where a k-block is not made of whole steps, the second starts
- * at a step of its own. */
+/* Lines [from, to) of one slice of k. Where a k-block is not made of whole k-groups, the second
+ * starts at a k-group of its own. */
 static void pack_slice(const mu_product *p, const mu_side *s, size_t slice, size_t from, size_t to)
 {
     size_t k = slice * p->slice, length = slice_length(p, slice);
     char *packed = packed_at(p, s, slice, from);
-    size_t first = p->kc % p->kernel->k_step != 0 ? mu_min_size(p->kc, length) : length;
+    size_t first = p->kc % p->kernel->k_group != 0 ? mu_min_size(p->kc, length) : length;
     pack_part(p, s, k, first, from, to, packed);
     if (length > first) {
-        packed += mu_round_up(p->kc, p->kernel->k_step) * s->width * p->packed_bytes;
+        packed += mu_round_up(p->kc, p->kernel->k_group) * s->width * p->packed_bytes;
         pack_part(p, s, k + first, length - first, from, to, packed);
     }
 }

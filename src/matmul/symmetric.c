@@ -1,10 +1,10 @@
 /*
  * symmetric.c: gram (syrk in BLAS) and symmul (gemmt in BLIS). One triangle of C is computed, in
- * column blocks from the diagonal down, which consist of square blocks. A column block belongs to
- * one thread. It packs its columns of B in memory of its own, reads A unpacked, and applies the
- * epilogue to every block of C and mirrors it while it is in cache. So threads share only what they
- * read, and wait for each other once. If A must be converted or combined, all threads pack it
- * together first.
+ * column blocks from the diagonal down, which consist of square blocks. A task is a column block,
+ * or a part of a long one. Its thread packs the columns of B in memory of its own, reads A
+ * unpacked, and applies the epilogue to every block of C and mirrors it while it is in cache. So
+ * threads share only what they read, and wait for each other once. If A must be converted or
+ * combined, all threads pack it together first.
  */
 #include "matmul/blas.h"
 #include "matmul/fixed.h"
@@ -57,9 +57,9 @@ typedef struct triangle {
 } triangle;
 
 /* Epilogue and mirror image of the block of C at (i0, j0). */
-static void finish_block(const mu_kernel *kernel, const mu_epilogue *whole, const halving *half,
-                         char *c, size_t ldc, size_t i0, size_t rows, size_t j0, size_t cols,
-                         bool last)
+static void apply_block_epilogue(const mu_kernel *kernel, const mu_epilogue *whole,
+                                 const halving *half, char *c, size_t ldc, size_t i0, size_t rows,
+                                 size_t j0, size_t cols, bool last)
 {
     ptrdiff_t bytes = (ptrdiff_t)muonium_dtype_size(kernel->type), ld = (ptrdiff_t)ldc;
     ptrdiff_t row = (ptrdiff_t)i0, col = (ptrdiff_t)j0;
@@ -117,8 +117,8 @@ static void multiply_part(void *context, size_t index, unsigned worker)
             mu_multiply_block(&own, slice, i0, rows, j0, cols, row == 0);
         }
         if (slices * p->slice >= p->k) {
-            finish_block(p->kernel, &t->epilogue, &t->half, p->c, p->ldc, i0, rows, j0, cols,
-                         t->last);
+            apply_block_epilogue(p->kernel, &t->epilogue, &t->half, p->c, p->ldc, i0, rows, j0,
+                                 cols, t->last);
         }
     }
     mu_leave_tiles(p->kernel);
@@ -341,7 +341,7 @@ void mu_symmul_fused(const mu_matmul *with, size_t m, const mu_operand *a, const
     f.shift += epilogue->plus_identity;
     if (mu_blas_selected()) {
         mu_blas_symmul(with, m, a, b, c, ldc);
-        finish_block(kernel, &f, &half, c, ldc, 0, m, 0, m, epilogue->last);
+        apply_block_epilogue(kernel, &f, &half, c, ldc, 0, m, 0, m, epilogue->last);
         return;
     }
     multiply(with, m, m, &left, &right, c, ldc, &f, &half, epilogue->last);

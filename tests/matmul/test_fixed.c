@@ -2,8 +2,8 @@
  * test_fixed.c: fixed-point products with every int8 kernel that can be run here, AMX and VNNI in
  * emulation where the CPU lacks them. Tiles must give every int32 exactly. gram must equal, bit for
  * bit, a plain computation of digits in double and of sums in 64 bits. symmul and apply must be
- * within the error bound of docs/numerics.md of the product in double, and must have the bits of the
- * portable kernel.
+ * within the error bound of docs/numerics.md of the product in double, and must have the bits of
+ * the portable kernel.
  */
 #include "every_int8.h"
 
@@ -203,16 +203,16 @@ static void test_tiles_are_exact(void **state)
 static void check_gram(const mu_int8_kernel *kernel, int digits, size_t m, size_t n, int kind,
                        test_rng *rng)
 {
-    float *x = floats_new(m * n), *turned = floats_new(m * n), *c = floats_new(m * m);
+    float *x = floats_new(m * n), *transposed = floats_new(m * n), *c = floats_new(m * m);
     fill(rng, x, m * n, kind);
     for (size_t i = 0; i < m; i++) {
         for (size_t j = 0; j < n; j++) {
-            turned[j * m + i] = x[i * n + j];
+            transposed[j * m + i] = x[i * n + j];
         }
     }
     double scale = 0.75;
     mu_operand rows = {x, MUONIUM_F32, (ptrdiff_t)n, 1, scale, NULL, 0, 0};
-    mu_operand columns = {turned, MUONIUM_F32, 1, (ptrdiff_t)m, scale, NULL, 0, 0};
+    mu_operand columns = {transposed, MUONIUM_F32, 1, (ptrdiff_t)m, scale, NULL, 0, 0};
     unsigned workers = 1 + (unsigned)test_below(rng, 3);
     mu_matmul with = matmul_new(kernel, digits, m, n, workers);
     for (int orientation = 0; orientation < 2; orientation++) {
@@ -234,7 +234,7 @@ static void check_gram(const mu_int8_kernel *kernel, int digits, size_t m, size_
     }
     test_guarded_free(with.scratch);
     test_guarded_free(x);
-    test_guarded_free(turned);
+    test_guarded_free(transposed);
     test_guarded_free(c);
 }
 
@@ -346,19 +346,19 @@ static void test_symmul(void **state)
 static void check_apply(const mu_int8_kernel *kernel, int digits, size_t m, size_t n, test_rng *rng)
 {
     float *a = symmetric_new(rng, m, m, 1.25), *x = floats_new(m * n), *y = floats_new(m * n);
-    float *turned = floats_new(m * n);
+    float *transposed = floats_new(m * n);
     fill(rng, x, m * n, 0);
     for (size_t i = 0; i < m; i++) {
         for (size_t j = 0; j < n; j++) {
-            y[i * n + j] = turned[j * m + i] = x[i * n + j];
+            y[i * n + j] = transposed[j * m + i] = x[i * n + j];
         }
     }
     mu_operand factor = {a, MUONIUM_F32, (ptrdiff_t)m, 1, 1, NULL, 0, 0.5};
     mu_operand rows = {y, MUONIUM_F32, (ptrdiff_t)n, 1, 0.5, NULL, 0, 0};
-    mu_operand columns = {turned, MUONIUM_F32, 1, (ptrdiff_t)m, 0.5, NULL, 0, 0};
+    mu_operand columns = {transposed, MUONIUM_F32, 1, (ptrdiff_t)m, 0.5, NULL, 0, 0};
     mu_matmul with = matmul_new(kernel, digits, m, n, 1 + (unsigned)test_below(rng, 3));
     mu_apply(&with, m, n, &factor, &rows, y, n, 1);
-    mu_apply(&with, m, n, &factor, &columns, turned, 1, m);
+    mu_apply(&with, m, n, &factor, &columns, transposed, 1, m);
     for (size_t i = 0; i < m; i++) {
         for (size_t j = 0; j < n; j++) {
             double exact = 0, row = 0, column = 0;
@@ -370,11 +370,11 @@ static void check_apply(const mu_int8_kernel *kernel, int digits, size_t m, size
             }
             double bound = digit_error(digits) * row * column * (double)(m + 8);
             assert_true(fabs((double)y[i * n + j] - exact) <= bound);
-            assert_memory_equal(&y[i * n + j], &turned[j * m + i], sizeof *y);
+            assert_memory_equal(&y[i * n + j], &transposed[j * m + i], sizeof *y);
         }
     }
     test_guarded_free(with.scratch);
-    float *all[] = {a, x, y, turned};
+    float *all[] = {a, x, y, transposed};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
         test_guarded_free(all[i]);
     }
@@ -421,7 +421,7 @@ static void operands_free(operands *all)
     }
 }
 
-/* Elements of all results: of gram C, of symmul C and the sum, of apply Y by rows and by columns. */
+/* Elements of all results: of gram C; of symmul C and the sum; of apply Y by rows and columns. */
 static size_t result_count(const operands *all)
 {
     return all->kind == GRAM     ? all->m * all->m

@@ -144,7 +144,7 @@ static void test_registry(void **state)
         }
         assert_true(kernel->name != NULL && kernel->kc > 0);
         assert_true(kernel->operands == kernel->type || kernel->operands == MUONIUM_BF16);
-        assert_true(kernel->kc % kernel->k_step == 0);
+        assert_true(kernel->kc % kernel->k_group == 0);
         assert_int_equal(kernel->enter != NULL, kernel->leave != NULL);
         /* Blocks of one length: the half modes' sums are then the same everywhere. */
         assert_int_equal(kernel->kc, mu_kernel_at(0)->kc);

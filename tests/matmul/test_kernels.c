@@ -44,14 +44,14 @@ static double rounded_to(muonium_dtype dtype, double value)
 }
 
 /* Where an element of a packed panel, of A or B, is, in elements of the type of operands: of pairs
- * the first k is the upper half. In panels of A for a matrix unit the pairs of a step of one line
- * are adjacent. */
+ * the first k is the upper half. In panels of A for a matrix unit the pairs of a k-group of one
+ * line are adjacent. */
 static ptrdiff_t packed_at(const mu_kernel *kernel, bool a, size_t p, size_t line)
 {
     bool pairs = kernel->operands != kernel->type;
-    size_t width = a ? kernel->mr : kernel->nr, step = kernel->k_step;
-    if (a && step > 2) {
-        return (ptrdiff_t)((p / step * width + line) * step + p % step / 2 * 2 + (1 - p % 2));
+    size_t width = a ? kernel->mr : kernel->nr, group = kernel->k_group;
+    if (a && group > 2) {
+        return (ptrdiff_t)((p / group * width + line) * group + p % group / 2 * 2 + (1 - p % 2));
     }
     size_t at = pairs ? (p / 2 * width + line) * 2 + (1 - p % 2) : p * width + line;
     return (ptrdiff_t)at;
@@ -60,10 +60,10 @@ static ptrdiff_t packed_at(const mu_kernel *kernel, bool a, size_t p, size_t lin
 /* The k that a panel has room for. */
 static size_t packed_depth(const mu_kernel *kernel, size_t k)
 {
-    return mu_round_up(k, kernel->k_step);
+    return mu_round_up(k, kernel->k_group);
 }
 
-/* Where term s of a sum is in panels for a tile: the second k-block starts at a whole step. */
+/* Where term s of a sum is in panels for a tile: the second k-block starts at a whole k-group. */
 static size_t packed_term(const mu_kernel *kernel, size_t s)
 {
     return s < BLOCK ? s : packed_depth(kernel, BLOCK) + (s - BLOCK);
@@ -90,8 +90,8 @@ static float without_denormals(float x)
     return fabsf(x) < 0x1p-126f ? copysignf(0, x) : x;
 }
 
-/* The sum so far plus a step of `terms` products, as a matrix unit forms it: see kernel.h. */
-static double add_step(const double *x, const double *y, size_t terms, double sum)
+/* The sum so far plus a k-group of `terms` products, as a matrix unit forms it: see kernel.h. */
+static double add_group(const double *x, const double *y, size_t terms, double sum)
 {
     float parts[2] = {0, 0};
     for (size_t i = 0; i < terms; i++) {
@@ -108,7 +108,7 @@ static void expected_sums(const mu_kernel *kernel, size_t k, const void *a, cons
 {
     for (size_t i = 0; i < kernel->mr; i++) {
         for (size_t j = 0; j < kernel->nr; j++) {
-            double sum = 0, first = 0, exact = 0, magnitude = 0, step[2][MOST_LANES];
+            double sum = 0, first = 0, exact = 0, magnitude = 0, group[2][MOST_LANES];
             size_t terms = 0;
             for (size_t s = 0; s < k; s++) {
                 if (s == BLOCK) {
@@ -119,10 +119,10 @@ static void expected_sums(const mu_kernel *kernel, size_t k, const void *a, cons
                 double x = test_element(a, kernel->operands, packed_at(kernel, true, p, i));
                 double y = test_element(b, kernel->operands, packed_at(kernel, false, p, j));
                 if (kernel->own_bits) {
-                    step[0][terms] = x;
-                    step[1][terms++] = y;
-                    if (terms == kernel->k_step || s + 1 == k || s + 1 == BLOCK) {
-                        sum = add_step(step[0], step[1], terms, sum);
+                    group[0][terms] = x;
+                    group[1][terms++] = y;
+                    if (terms == kernel->k_group || s + 1 == k || s + 1 == BLOCK) {
+                        sum = add_group(group[0], group[1], terms, sum);
                         terms = 0;
                     }
                 } else {

@@ -36,32 +36,12 @@
 
 #include "matmul/kernels/int8_rows.h"
 
-/* Compilers do not know that tile instructions read and write memory: nothing may be moved past
- * this. */
-#define MEMORY_BARRIER() __asm__ volatile("" ::: "memory")
+#include "matmul/kernels/amx.h"
 
 enum {
-    REGISTER = 1024, /* bytes of a tile register, */
-    ROW = 64         /* and of one of its rows */
+    REGISTER = 1024, /* bytes of a tile register */
+    ROW = AMX_ROW_BYTES
 };
-
-/* All eight registers as 16 rows of 64 bytes. */
-static void enter(void)
-{
-    static const struct {
-        uint8_t palette, start_row, reserved[14];
-        uint16_t row_bytes[16];
-        uint8_t rows[16];
-    } config = {.palette = 1,
-                .row_bytes = {ROW, ROW, ROW, ROW, ROW, ROW, ROW, ROW},
-                .rows = {16, 16, 16, 16, 16, 16, 16, 16}};
-    _tile_loadconfig(&config);
-}
-
-static void leave(void)
-{
-    _tile_release();
-}
 
 /* What is left to do beside the products, a part at a time. */
 typedef struct rest {
@@ -72,11 +52,11 @@ typedef struct rest {
     size_t bytes, part; /* ahead, and of that at a time */
 } rest;
 
-static rest rest_of(const mu_meanwhile *meanwhile, size_t turns)
+static rest rest_of(const mu_meanwhile *meanwhile, size_t parts)
 {
     rest r = {.end = meanwhile->end, .ahead = meanwhile->ahead, .bytes = meanwhile->bytes};
-    r.each = (MR + turns - 1) / turns;
-    r.part = r.bytes / turns;
+    r.each = (MR + parts - 1) / parts;
+    r.part = r.bytes / parts;
     if (r.end) {
         r.whole = is_whole(r.end);
         prefetch_rows(r.end, 0, 2 * r.each + 4);
@@ -100,7 +80,7 @@ INLINE void go_on(rest *r)
 static void tile(int digits, size_t groups, const void *packed_a, const void *packed_b,
                  const int32_t *start, int32_t *c, const mu_meanwhile *meanwhile)
 {
-    size_t blocks = groups / GROUPS, step = (size_t)digits * 2 * REGISTER;
+    size_t blocks = groups / GROUPS, block = (size_t)digits * 2 * REGISTER;
     rest r = rest_of(meanwhile, 2 * blocks);
     (void)start;
     MEMORY_BARRIER();
@@ -109,7 +89,7 @@ static void tile(int digits, size_t groups, const void *packed_a, const void *pa
     _tile_zero(1);
     _tile_zero(2);
     _tile_zero(3);
-    for (size_t k = 0; k < blocks; k++, a += step, b += step) {
+    for (size_t k = 0; k < blocks; k++, a += block, b += block) {
         _tile_loadd(4, a, ROW);
         _tile_loadd(6, b, ROW);
         _tile_loadd(5, a + REGISTER, ROW);
@@ -130,7 +110,7 @@ static void tile(int digits, size_t groups, const void *packed_a, const void *pa
         _tile_zero(1);
         _tile_zero(2);
         _tile_zero(3);
-        for (size_t k = 0; k < blocks; k++, a += step, b += step) {
+        for (size_t k = 0; k < blocks; k++, a += block, b += block) {
             if (digits == 3) {
                 _tile_loadd(4, a, ROW);
                 _tile_loadd(6, b + 2 * REGISTER, ROW);
@@ -178,7 +158,7 @@ static void tile(int digits, size_t groups, const void *packed_a, const void *pa
 }
 
 MU_INT8_KERNEL(amx_int8_32x32, .by_rows = true, .interleaved = true, .transpose = transpose_panel,
-               .enter = enter, .leave = leave)
+               .enter = mu_amx_enter, .leave = mu_amx_leave)
 
 #include "vector/kernels/target_end.h"
 

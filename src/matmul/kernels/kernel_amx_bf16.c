@@ -17,12 +17,13 @@
 #include <string.h>
 
 #include "base/half.h"
+#include "matmul/kernels/amx.h"
 #include "matmul/kernels/kernels.h"
 #include "matmul/kernels/simd_avx512_bf16.h"
 #include "vector/kernels/unroll.h"
 
 #define PAIRS 1
-#define K_STEP 32
+#define K_GROUP 32
 #define T float
 #define T_DTYPE MUONIUM_F32
 #define T_BITS 32
@@ -39,41 +40,19 @@ enum { NAME(grain) = VL };
 #include "vector/kernels/convert_template.h"
 
 #include "matmul/kernels/pack_template.h"
-#include "matmul/kernels/pack_steps.h"
-
-/* Compilers do not know that tile instructions read and write memory: nothing may be moved past
- * this. */
-#define MEMORY_BARRIER() __asm__ volatile("" ::: "memory")
+#include "matmul/kernels/pack_k_groups.h"
 
 enum {
-    ROW = 64,              /* bytes of a row of a tile register, */
-    B_ROW = 4 * NR,        /* from a row of a register to the next in a B-panel, */
-    A_LOWER = 16 * ROW,    /* from the upper half of an A-panel to the lower, */
-    STEP = K_STEP * 2 * NR /* and from a step of a panel to the next */
+    ROW = AMX_ROW_BYTES,
+    B_ROW = 4 * NR,                /* from a row of a register to the next in a B-panel, */
+    A_LOWER = 16 * ROW,            /* from the upper half of an A-panel to the lower, */
+    GROUP_BYTES = K_GROUP * 2 * NR /* and from a k-group of a panel to the next */
 };
 
-/* All eight registers as 16 rows of 64 bytes. */
-static void NAME(enter)(void)
-{
-    static const struct {
-        uint8_t palette, start_row, reserved[14];
-        uint16_t row_bytes[16];
-        uint8_t rows[16];
-    } config = {.palette = 1,
-                .row_bytes = {ROW, ROW, ROW, ROW, ROW, ROW, ROW, ROW},
-                .rows = {16, 16, 16, 16, 16, 16, 16, 16}};
-    _tile_loadconfig(&config);
-}
-
-static void NAME(leave)(void)
-{
-    _tile_release();
-}
-
-/* to = the sums of so many steps, rows ld elements apart. Of less than 17 rows or columns only the
- * first half is computed. */
-static void add_steps(size_t steps, const char *a, const char *b, bool lower, bool right, float *to,
-                      size_t ld)
+/* to = the sums of so many k-groups, rows ld elements apart. Of less than 17 rows or columns only
+ * the first half is computed. */
+static void add_k_groups(size_t groups, const char *a, const char *b, bool lower, bool right,
+                         float *to, size_t ld)
 {
     MEMORY_BARRIER();
     _tile_zero(0);
@@ -81,7 +60,7 @@ static void add_steps(size_t steps, const char *a, const char *b, bool lower, bo
     _tile_zero(2);
     _tile_zero(3);
     if (lower && right) {
-        for (; steps > 0; steps--, a += STEP, b += STEP) {
+        for (; groups > 0; groups--, a += GROUP_BYTES, b += GROUP_BYTES) {
             _tile_loadd(6, b, B_ROW);
             _tile_loadd(4, a, ROW);
             _tile_loadd(7, b + ROW, B_ROW);
@@ -92,7 +71,7 @@ static void add_steps(size_t steps, const char *a, const char *b, bool lower, bo
             _tile_dpbf16ps(3, 5, 7);
         }
     } else if (right) {
-        for (; steps > 0; steps--, a += STEP, b += STEP) {
+        for (; groups > 0; groups--, a += GROUP_BYTES, b += GROUP_BYTES) {
             _tile_loadd(4, a, ROW);
             _tile_loadd(6, b, B_ROW);
             _tile_loadd(7, b + ROW, B_ROW);
@@ -100,7 +79,7 @@ static void add_steps(size_t steps, const char *a, const char *b, bool lower, bo
             _tile_dpbf16ps(1, 4, 7);
         }
     } else {
-        for (; steps > 0; steps--, a += STEP, b += STEP) {
+        for (; groups > 0; groups--, a += GROUP_BYTES, b += GROUP_BYTES) {
             _tile_loadd(6, b, B_ROW);
             _tile_loadd(4, a, ROW);
             _tile_loadd(5, a + A_LOWER, ROW);
@@ -134,19 +113,19 @@ static void NAME(tile)(size_t k, size_t kc, const void *a, ptrdiff_t a_row, ptrd
     (void)a_k;
     (void)b_k;
     if (two) {
-        size_t steps = (kc + K_STEP - 1) / K_STEP;
-        add_steps(steps, left, right, lower, wide, sums[0][0], NR);
-        left += steps * STEP;
-        right += steps * STEP;
+        size_t groups = (kc + K_GROUP - 1) / K_GROUP;
+        add_k_groups(groups, left, right, lower, wide, sums[0][0], NR);
+        left += groups * GROUP_BYTES;
+        right += groups * GROUP_BYTES;
         k -= kc;
     }
-    size_t steps = (k + K_STEP - 1) / K_STEP;
+    size_t groups = (k + K_GROUP - 1) / K_GROUP;
     if (whole && !two && !accumulate) {
-        add_steps(steps, left, right, true, true, c, (size_t)ldc);
+        add_k_groups(groups, left, right, true, true, c, (size_t)ldc);
         return;
     }
     float(*first)[NR] = sums[0], (*last)[NR] = sums[1];
-    add_steps(steps, left, right, lower, wide, last[0], NR);
+    add_k_groups(groups, left, right, lower, wide, last[0], NR);
     for (size_t i = 0; i < rows; i++) {
         float *restrict to = (float *)c + (ptrdiff_t)i * ldc;
         if (cols == NR) {
@@ -174,14 +153,14 @@ static void NAME(tile)(size_t k, size_t kc, const void *a, ptrdiff_t a_row, ptrd
 static double NAME(burst)(size_t rounds)
 {
     enum { REGISTERS = 4, PRODUCTS = 4 };
-    _Alignas(MU_ALIGNMENT) uint16_t numbers[REGISTERS][K_STEP * VL];
+    _Alignas(MU_ALIGNMENT) uint16_t numbers[REGISTERS][K_GROUP * VL];
     uint32_t state = 1;
-    for (size_t i = 0; i < REGISTERS * K_STEP * VL; i++) {
+    for (size_t i = 0; i < REGISTERS * K_GROUP * VL; i++) {
         state = state * 1664525u + 1013904223u;
         float x = (float)(int32_t)state * 0x1p-31f;
-        numbers[i / (K_STEP * VL)][i % (K_STEP * VL)] = mu_bf16_from_f32(x);
+        numbers[i / (K_GROUP * VL)][i % (K_GROUP * VL)] = mu_bf16_from_f32(x);
     }
-    NAME(enter)();
+    mu_amx_enter();
     MEMORY_BARRIER();
     _tile_zero(0);
     _tile_zero(1);
@@ -198,12 +177,12 @@ static double NAME(burst)(size_t rounds)
         _tile_dpbf16ps(3, 5, 7);
     }
     MEMORY_BARRIER();
-    NAME(leave)();
-    return 2.0 * PRODUCTS * VL * VL * K_STEP * (double)rounds;
+    mu_amx_leave();
+    return 2.0 * PRODUCTS * VL * VL * K_GROUP * (double)rounds;
 }
 
-MU_KERNEL_WITH(amx_bf16_32x32, avx512_f32, .k_step = K_STEP, .own_bits = true, .enter = NAME(enter),
-               .leave = NAME(leave))
+MU_KERNEL_WITH(amx_bf16_32x32, avx512_f32, .k_group = K_GROUP, .own_bits = true,
+               .enter = mu_amx_enter, .leave = mu_amx_leave)
 
 #include "vector/kernels/target_end.h"
 

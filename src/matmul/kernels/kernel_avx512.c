@@ -1,8 +1,7 @@
 /*
- * kernel_avx512.c: the micro-kernels for x86-64 with AVX-512 F, DQ, BW and VL. Only 16 of 32
- * registers hold sums: 8 rows of two vectors. With 24 sums the stores at the end of a tile stall on
- * Zen 4, where about 20 stores may wait for their data, and small products are slower
- * (docs/experiments.md). One k takes 16 cycles or more, so the loop is not unrolled.
+ * kernel_avx512.c: the micro-kernels for x86-64 with AVX-512 F, DQ, BW and VL. Tiles of 8 rows of
+ * two vectors hold sums in 16 of 32 registers: with 24 their stores would stall the next tile
+ * (docs/experiments.md). The loop is long enough not to be unrolled.
  */
 #if defined(__x86_64__)
 

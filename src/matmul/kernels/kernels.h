@@ -25,7 +25,7 @@
 
 /* The objects of a line KERNEL(name_, ...), from the functions of kernel_template.h. `rows_` are
  * the row operations of the same type and instruction set. */
-#define MU_KERNEL(name_, rows_) MU_KERNEL_WITH(name_, rows_, .k_step = 1 + PAIRS)
+#define MU_KERNEL(name_, rows_) MU_KERNEL_WITH(name_, rows_, .k_group = 1 + PAIRS)
 
 /* The same with further members. */
 #define MU_KERNEL_WITH(name_, rows_, ...)                                                          \

@@ -225,7 +225,7 @@ static inline
 #define PACK NAME(pack)
 #endif
 
-#if !defined(K_STEP)
+#if !defined(K_GROUP)
 static void NAME(pack_a)(const mu_pack_source *source, size_t lines, size_t k, void *packed,
                          size_t panel_stride)
 {

@@ -101,7 +101,7 @@
 
 #define MU_NEON_CLOBBERS "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "cc", "memory"
 
-/* Four k per turn until b reaches its end; %[a] and the pointers in `more` advance too. */
+/* Four k per iteration until b reaches its end; %[a] and the pointers in `more` advance too. */
 #define MU_NEON_LOOP(one_k, a_bytes, b_bytes, more)                                                \
     ".p2align 4\n"                                                                                 \
     "1:\n\t" one_k(0) one_k(1) one_k(2) one_k(3)                                                   \

@@ -87,7 +87,7 @@ static inline
     V sum[MR][NV];
     _Alignas(MU_ALIGNMENT) T first[MR][NR];
     /* Prefetch the tile of C while the sum is formed. Matrices with short sums are resident, unless
-     * their rows are long: for k = 32 the prefetches would take 5 % of the time. */
+     * their rows are long, and prefetches would cost more than they save (docs/experiments.md). */
     bool streaming = k > 128 >> PAIRS || (k > 64 >> PAIRS && ldc > 128);
     for (size_t i = 0; streaming && i < rows; i++) {
         MU_UNROLLED

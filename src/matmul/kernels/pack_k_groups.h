@@ -1,17 +1,17 @@
 /*
- * pack_steps.h: packing for tiles of a matrix unit, which read K_STEP of k at a time: 2 VL. A
+ * pack_k_groups.h: packing for tiles of a matrix unit, which read K_GROUP of k at a time: 2 VL. A
  * B-panel is that of pack_pairs.h. In an A-panel the VL pairs of a line are adjacent. No include
  * guard, on purpose.
  */
 
 /* Lines contiguous in memory. */
-static inline
-    __attribute__((always_inline)) void NAME(pack_steps_across)(bool streaming,
-                                                                const T *restrict from,
-                                                                ptrdiff_t line_stride, size_t lines,
-                                                                size_t k, T *restrict packed)
+static inline __attribute__((always_inline)) void NAME(pack_groups_across)(bool streaming,
+                                                                           const T *restrict from,
+                                                                           ptrdiff_t line_stride,
+                                                                           size_t lines, size_t k,
+                                                                           T *restrict packed)
 {
-    for (size_t p = 0; p < k; p += K_STEP) {
+    for (size_t p = 0; p < k; p += K_GROUP) {
         for (size_t l = 0; l < MR; l++, packed += VL) {
             const T *at = from + (ptrdiff_t)l * line_stride + (ptrdiff_t)p;
             if (streaming) {
@@ -25,10 +25,10 @@ static inline
 
 /* As pack_pairs.h makes them: pairs of k by lines. */
 static inline
-    __attribute__((always_inline)) void NAME(transpose_steps)(const T *restrict pairs, size_t k,
-                                                              T *restrict packed)
+    __attribute__((always_inline)) void NAME(transpose_groups)(const T *restrict pairs, size_t k,
+                                                               T *restrict packed)
 {
-    for (size_t p = 0; p < k; p += K_STEP, pairs += VL * MR, packed += VL * MR) {
+    for (size_t p = 0; p < k; p += K_GROUP, pairs += VL * MR, packed += VL * MR) {
         for (size_t group = 0; group < MR; group += VL) {
             V block[VL];
             MU_UNROLLED
@@ -44,10 +44,10 @@ static inline
     }
 }
 
-/* Zeros in pairs of k up to a whole step. */
-static void NAME(fill_step)(const size_t width, size_t k, T *packed)
+/* Zeros in pairs of k up to a whole k-group. */
+static void NAME(fill_group)(const size_t width, size_t k, T *packed)
 {
-    size_t pairs = (k + 1) / 2, whole = (k + K_STEP - 1) / K_STEP * (K_STEP / 2);
+    size_t pairs = (k + 1) / 2, whole = (k + K_GROUP - 1) / K_GROUP * (K_GROUP / 2);
     memset(packed + pairs * width, 0, (whole - pairs) * width * sizeof *packed);
 }
 
@@ -66,7 +66,7 @@ static void NAME(pack_a)(const mu_pack_source *source, size_t lines, size_t k, v
         panel.other = panel.other ? (const char *)panel.other + skip : NULL;
         panel.diagonal += (ptrdiff_t)line;
         if (across) {
-            NAME(pack_steps_across)
+            NAME(pack_groups_across)
             (panel.streaming, panel.data, panel.line_stride, here, k, to);
             continue;
         }
@@ -79,8 +79,8 @@ static void NAME(pack_a)(const mu_pack_source *source, size_t lines, size_t k, v
             part.other = panel.other ? (const char *)panel.other + skip : NULL;
             part.diagonal -= (ptrdiff_t)p;
             NAME(pack_pairs)(MR, &part, here, some, pairs, 0);
-            NAME(fill_step)(MR, some, pairs);
-            NAME(transpose_steps)(pairs, some, to);
+            NAME(fill_group)(MR, some, pairs);
+            NAME(transpose_groups)(pairs, some, to);
         }
     }
 }
@@ -90,6 +90,6 @@ static void NAME(pack_b)(const mu_pack_source *source, size_t lines, size_t k, v
 {
     NAME(pack_pairs)(NR, source, lines, k, packed, panel_stride);
     for (size_t line = 0; line < lines; line += NR) {
-        NAME(fill_step)(NR, k, (T *)packed + line / NR * (panel_stride / 2));
+        NAME(fill_group)(NR, k, (T *)packed + line / NR * (panel_stride / 2));
     }
 }
