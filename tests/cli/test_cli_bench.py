@@ -40,16 +40,29 @@ def test_shapes():
     assert shapes == {(1, 16, 32), (2, 8, 8)}
 
 
-def test_every_precision_where_there_is_a_matrix_unit():
+def test_precisions():
+    shapes = ("--shapes", "40x48", "--seconds", 0, "--json")
     info = json.loads(run("info", "--json")[0])["cpu"]
-    found = json.loads(run("bench", "--shapes", "40x48", "--seconds", 0, "--json")[0])
+    found = json.loads(run("bench", "--precisions", *shapes)[0])
     assert found["peak_gflops"] > 0 and found["int8_peak_gops"] > 0
-    names = {row["name"].strip() for row in found["results"]}
-    precisions = {"bf16", "fixed23", "fixed15"}
-    expected = precisions | {f"{product} {precision}" for precision in precisions
-                             for product in ("gram", "symmul", "apply")}
-    assert names & expected == (expected if info["isa"] == "amx" else set())
     assert ("bf16_peak_gflops" in found) == (info["bf16_kernel"] != info["kernel"])
+    rows = {row["name"].strip(): row for row in found["results"]}
+    products = ("gram", "symmul", "apply")
+    fixed = {f"{product} {digits}" for product in products for digits in ("fixed23", "fixed15")}
+    bf16 = {f"{product} bf16" for product in products}
+    assert fixed | {"bf16", "fixed23", "fixed15"} <= set(rows)
+    assert bf16 & set(rows) == (bf16 if "bf16_peak_gflops" in found else set())
+    assert {name for name, row in rows.items() if row.get("percent_of_int8_peak", 0) > 0} == fixed
+    ratio = 6 * found["peak_gflops"] / found["int8_peak_gops"]  # six products of digits
+    row = rows["gram fixed23"]
+    assert abs(row["percent_of_int8_peak"] - ratio * row["percent_of_peak"]) <= 1e-6 * ratio * 100
+
+
+def test_precisions_by_default():
+    """Only where the CPU has int8 dot products."""
+    out, _ = run("bench", "--shapes", "40x48", "--seconds", 0, "--json",
+                 env=environment(MUONIUM_CPU="portable"))
+    assert not any("fixed" in row["name"] for row in json.loads(out)["results"])
 
 
 def test_tiles():
