@@ -102,11 +102,14 @@ static bool load(state *s)
 
 /* ---- measuring ---- */
 
+/* Drop a file from the page cache. macOS has no call for that: there it stays. */
 static void forget(const char *path)
 {
     int file = open(path, O_RDONLY);
     if (file >= 0) {
+#if defined(POSIX_FADV_DONTNEED)
         posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED);
+#endif
         close(file);
     }
 }

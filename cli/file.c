@@ -149,6 +149,21 @@ static bool copy_permissions(int file, const struct stat *old)
     return fchmod(file, mode) == 0;
 }
 
+/* Wait until a loss of power would not lose the file, or the names in a directory. */
+static bool synchronise(int file)
+{
+#if defined(F_FULLFSYNC)
+    /* fsync of macOS leaves data in the cache of the disk. Not every file system has the other. */
+    if (fcntl(file, F_FULLFSYNC) == 0) {
+        return true;
+    }
+    if (errno == EIO || errno == EINTR) {
+        return false;
+    }
+#endif
+    return fsync(file) == 0;
+}
+
 /* Write and synchronise; closes `file` in every case. */
 static bool fill(int file, const struct stat *old, const file_piece *pieces, size_t count)
 {
@@ -156,7 +171,7 @@ static bool fill(int file, const struct stat *old, const file_piece *pieces, siz
     for (size_t i = 0; good && i < count; i++) {
         good = write_all(file, pieces[i].data, pieces[i].size);
     }
-    good = good && fsync(file) == 0;
+    good = good && synchronise(file);
     int reason = errno;
     if (close(file) != 0 && good) {
         return false;
@@ -170,7 +185,7 @@ static void synchronise_directory(const char *directory)
 {
     int file = open(*directory != 0 ? directory : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (file >= 0) {
-        (void)fsync(file);
+        (void)synchronise(file);
         close(file);
     }
 }

@@ -11,6 +11,7 @@ add_library(muonium-flags INTERFACE)
 target_compile_options(muonium-flags INTERFACE
     -std=c11 -ffp-contract=off -fno-math-errno -fno-trapping-math
     -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-prototypes
+    $<$<C_COMPILER_ID:Clang,AppleClang>:-Wno-enum-float-conversion> # constants are enumerators
     $<$<BOOL:${MUONIUM_WERROR}>:-Werror>)
 target_compile_definitions(muonium-flags INTERFACE _GNU_SOURCE)
 

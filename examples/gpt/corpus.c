@@ -9,14 +9,19 @@
 #include "base/random.h"
 
 /* The text is part of the program, so that the demo runs from anywhere. */
-__asm__(".section .rodata\n"
-        ".global gpt_builtin_text, gpt_builtin_text_end\n"
-        "gpt_builtin_text:\n"
-        ".incbin \"" GPT_TEXT_PATH "\"\n"
-        "gpt_builtin_text_end:\n"
-        ".byte 0\n"
-        ".previous\n");
-extern const unsigned char gpt_builtin_text[], gpt_builtin_text_end[];
+#if defined(__APPLE__)
+#define CONSTANTS ".const\n"
+#else
+#define CONSTANTS ".section .rodata\n"
+#endif
+__asm__(CONSTANTS ".global gpt_builtin_text, gpt_builtin_text_end\n"
+                  "gpt_builtin_text:\n"
+                  ".incbin \"" GPT_TEXT_PATH "\"\n"
+                  "gpt_builtin_text_end:\n"
+                  ".byte 0\n"
+                  ".previous\n");
+extern const unsigned char gpt_builtin_text[] __asm__("gpt_builtin_text");
+extern const unsigned char gpt_builtin_text_end[] __asm__("gpt_builtin_text_end");
 
 const unsigned char *gpt_corpus_builtin(size_t *size)
 {

@@ -5,6 +5,10 @@
 #ifndef MU_BASE_H
 #define MU_BASE_H
 
+#if __SIZEOF_POINTER__ != 8 || __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "Muonium needs a 64-bit little-endian CPU"
+#endif
+
 #include "muonium.h"
 
 /* Results must not depend on whether a compiler fuses multiplications and additions: kernels ask

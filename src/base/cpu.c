@@ -171,7 +171,7 @@ static void detect_by_architecture(mu_cpu *cpu)
     static char names[FEATURES * 16];
     size_t length = 0;
     for (size_t i = 0; i < FEATURES; i++) {
-        if (mu_platform_has(&features[i].told)) {
+        if (features[i].feature == MU_CPU_NEON || mu_platform_has(&features[i].told)) {
             cpu->has |= features[i].feature;
             length += (size_t)snprintf(names + length, sizeof names - length, "%s%s",
                                        length > 0 ? " " : "", features[i].name);

@@ -1,6 +1,6 @@
 /*
  * tile_neon.h: the loops of an 8 x 12 (f32) and a 6 x 8 (f64) tile in assembly: the 24 sums leave 8
- * registers for operands, and compilers spill sums as soon as they hoist loads. tools/check-tiles
+ * registers for operands, and compilers spill sums as soon as they hoist loads. tools/tile-rates
  * counts what the loops need.
  *
  * An fmla multiplies a vector of B by one element of a vector of A. A packed A comes in whole
