@@ -37,7 +37,7 @@ SANITIZED = -DMUONIUM_TESTS=ALL -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS=-O1
 # addresses widely; where the system allows it, that is switched off for the tests.
 FIXED_ADDRESSES = $$(setarch -R true 2>/dev/null && echo setarch -R)
 
-.PHONY: all amalgamation demo bench docs test compare sanitize valgrind fuzz coverage python install format clean help
+.PHONY: all amalgamation demo bench docs test compare sanitize valgrind fuzz coverage python wheels install format clean help
 .NOTPARALLEL:
 
 all: ## Build the library and the command into build/ (the default)
@@ -102,6 +102,10 @@ coverage: ## Tell which lines and branches the tests execute; COVERAGE_FLAGS set
 python: all ## Make the Python package importable from the checkout
 	@PYTHONPATH=python $(PYTHON) -c 'import muonium; print("muonium", muonium.__version__)'
 	@echo 'It is in $(CURDIR)/python: export PYTHONPATH="$(CURDIR)/python", or pip install .'
+
+wheels: ## Write the sdist, and wheels for x86-64 and Arm, into build/wheels; tools from PyPI (400 MB, once)
+	@tools/install-deps compare
+	@PYTHON="$(PYTHON)" tools/wheels "$(BUILD)/wheels"
 
 amalgamation: ## Write the library as two files, build/amalgamation/muonium.c and muonium.h
 	@tools/make-amalgamation "$(BUILD)/amalgamation"

@@ -64,6 +64,8 @@ if(NOT MUONIUM_INSTALL)
     return()
 endif()
 include(CMakePackageConfigHelpers)
+set(MUONIUM_ZSH_COMPLETIONS ${CMAKE_INSTALL_DATADIR}/zsh/site-functions CACHE STRING
+    "Where zsh looks for completions (Debian's packages: share/zsh/vendor-completions)")
 
 install(FILES include/muonium.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(TARGETS muonium-shared muonium-static
@@ -80,7 +82,7 @@ if(command_manual)
     install(FILES ${completion_dir}/muonium.bash RENAME muonium
         DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
     install(FILES ${completion_dir}/muonium.zsh RENAME _muonium
-        DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)
+        DESTINATION ${MUONIUM_ZSH_COMPLETIONS})
     install(FILES ${completion_dir}/muonium.fish
         DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
 endif()

@@ -74,7 +74,11 @@ uint32_t mu_crc32c_portable(uint32_t crc, const void *data, size_t bytes)
 
 #include <nmmintrin.h>
 
+#if defined(__clang__) && __clang_major__ >= 14 /* a feature of its own, which may be off */
+#define WITH_INSTRUCTION __attribute__((target("sse4.2,crc32")))
+#else
 #define WITH_INSTRUCTION __attribute__((target("sse4.2")))
+#endif
 #define CRC_OF_8(value, word) (value) = _mm_crc32_u64(value, word)
 #define CRC_OF_1(value, byte) (value) = _mm_crc32_u8(value, byte)
 enum { NEEDED = MU_CPU_SSE42 };
