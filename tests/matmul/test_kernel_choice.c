@@ -64,8 +64,8 @@ static void test_choice(void **state)
     assert_ptr_equal(rows, kernel->rows);
     assert_ok(mu_kernel_choose(MUONIUM_F32, &kernel));
     assert_ptr_equal(kernel, real);
-    assert_ok(mu_rows_choose(MUONIUM_F16, &rows));
-    assert_ptr_equal(rows, kernel->rows);
+    assert_ok(mu_rows_choose(MUONIUM_F16, &rows)); /* neon_bf16 has rows, but no kernel */
+    assert_true(rows == kernel->rows || strcmp(info.isa, "neon_bf16") == 0);
     assert_string_equal(info.kernel, kernel->name);
     const mu_kernel *half;
     assert_ok(mu_kernel_choose(MUONIUM_F16, &half));

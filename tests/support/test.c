@@ -277,6 +277,30 @@ test_child test_fork(int (*function)(void *context), void *context, const char *
     return wait_for(pid, seconds);
 }
 
+/* Under an emulator the system cannot start this program: MUONIUM_EMULATOR is the command that can,
+ * words separated by blanks. */
+static void execute_self(void)
+{
+    enum { WORDS = 32 };
+    char *emulator = getenv("MUONIUM_EMULATOR"), *words[WORDS + 2], *next = NULL;
+    size_t count = 0;
+    char self[4096];
+    ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
+    if (emulator == NULL || emulator[0] == '\0' || length < 0) {
+        execl("/proc/self/exe", program_invocation_name, (char *)NULL);
+        return;
+    }
+    self[length] = '\0';
+    emulator = strdup(emulator);
+    for (char *word = strtok_r(emulator, " ", &next); word != NULL && count < WORDS;
+         word = strtok_r(NULL, " ", &next)) {
+        words[count++] = word;
+    }
+    words[count] = self;
+    words[count + 1] = NULL;
+    execvp(words[0], words);
+}
+
 static int start_again(void *unused)
 {
     (void)unused;
@@ -284,7 +308,7 @@ static int start_again(void *unused)
     snprintf(seed, sizeof seed, "%llu", (unsigned long long)test_seed());
     set_variable("MUONIUM_TEST_SEED", seed);
     set_variable(again_variable, "1");
-    execl("/proc/self/exe", program_invocation_name, (char *)NULL);
+    execute_self();
     perror("/proc/self/exe");
     return 127;
 }
