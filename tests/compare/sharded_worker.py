@@ -6,15 +6,16 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint import state_dict as dcp_state
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import CPUOffloadPolicy, fully_shard
-from torch.distributed.fsdp._flat_param import FlatParameter
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import CPUOffloadPolicy, FullyShardedDataParallel, fully_shard
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
 
 import beside  # noqa: F401, finds the package
 
 import muonium
 import muonium.torch
+from muonium._options import CHOICES
 from muonium.torch import Muon
 
 STEPS, SAVED = 30, 12
@@ -22,7 +23,7 @@ OPTIONS = {"lr": 1e-3, "recipe": "muonium", "weight_decay": 0.1}
 FIXED = [{}, {"momentum_form": "sum", "nesterov": False}, {"decay": "cautious"},
          {"momentum_form": "ema_corrected"}, {"maximize": True, "decay": "independent"},
          {"recipe": "torch", "precision": "f32", "routing": "muonium"}, {"heads": 2},
-         {"adaptive": True}, {"state_dtype": "bf16"}]
+         {"adaptive": True}, {"equilibrate": True, "renormalize": True}, {"state_dtype": "bf16"}]
 
 
 class Net(torch.nn.Module):
@@ -237,10 +238,11 @@ def refused(error, *words):
 
 
 def check_errors(mesh, path):
-    # FSDP1 itself wants an accelerator. It has one flat parameter, or flat pieces of parameters.
-    for name, flat in (("_flat_param", FlatParameter(torch.zeros(8))),
-                       ("_fsdp_wrapped_module.up.weight", torch.nn.Parameter(torch.zeros(8)))):
-        refused(TypeError, "FSDP1", "fully_shard")(lambda: Muon([(name, flat)], **OPTIONS))
+    for originals in (True, False):  # flat pieces of parameters, or one flat parameter
+        flat = FullyShardedDataParallel(net(), device_id=torch.device("cpu"),
+                                        use_orig_params=originals)
+        for given in (flat, flat.parameters()):
+            refused(TypeError, "FSDP1", "fully_shard")(lambda given=given: Muon(given, **OPTIONS))
     optimizer = Muon(net(), **OPTIONS)  # ZeRO puts one flat partition in the place of a group's
     optimizer.param_groups[0]["params"] = [torch.nn.Parameter(torch.zeros(99))]
     refused(TypeError, "ZeRO", "fully_shard")(optimizer.step)
@@ -249,6 +251,10 @@ def check_errors(mesh, path):
     refused(TypeError, "ZeRO 3", "'w'")(lambda: Muon([("w", zero_3)], **OPTIONS))
     model = sharded(mesh)
     refused(ValueError, "normuon", "'up.weight'")(lambda: Muon(model, normuon=True, **OPTIONS))
+    for kind in CHOICES["state_dtype"]:
+        if kind not in ("f32", "bf16"):
+            refused(ValueError, kind, "'up.weight'")(
+                lambda kind=kind: Muon(model, state_dtype=kind, **OPTIONS))
     optimizer = Muon(model, **OPTIONS)
     refused(RuntimeError, "torch.distributed.checkpoint")(lambda: optimizer.save("x"))
     train(model, optimizer, 1)
@@ -264,6 +270,44 @@ def check_errors(mesh, path):
     if mesh.get_rank() == 0:
         model.up.weight.grad = None
     refused(ValueError, "'up.weight'", "none on others")(skipping.step)
+
+
+def check_only_adam(mesh, path):
+    """Without a sharded matrix under Muon, all ranks still take a step, or none."""
+    shards = {name: torch.nn.Parameter(distribute_tensor(torch.ones(7, 9), mesh, [Shard(0)]))
+              for name in ("embedding.weight", "head.weight")}
+    optimizer = Muon(list(shards.items()), **OPTIONS)
+    assert {report.optimizer for report in optimizer.report()} == {"adam"}
+    for p in shards.values():
+        p.grad = distribute_tensor(torch.ones(p.shape), mesh, p.placements)
+    shards["head.weight"].grad._local_tensor.fill_(float("nan") if mesh.get_rank() == 0 else 1.0)
+    refused(muonium.NonFiniteError, "'head.weight'", "some rank")(optimizer.step)
+    assert all(bool((whole(p) == 1).all()) for p in shards.values())
+    skipping = Muon(list(shards.items()), nonfinite="skip", **OPTIONS)
+    skipping.step()
+    assert [bool((whole(p) == 1).all()) for p in shards.values()] == [False, True]
+
+
+def check_devices(mesh, path):
+    """Of a mesh of GPUs with CPUOffloadPolicy: parameters, gradients and state are on the host."""
+    model = sharded(mesh)
+    optimizer = Muon(model, **OPTIONS)
+    train(model, optimizer, 1)
+    kind, mesh._device_type = mesh._device_type, "meta"
+    assert mesh.device_type == "meta"
+    states = optimizer.state
+    mesh._device_type = kind
+    found = [value for entry in states.values() for value in entry.values()
+             if isinstance(value, DTensor)]
+    assert len(found) > 10 and all(value._local_tensor.is_cpu for value in found)
+    # A group that only has a backend for another device, as init_process_group("nccl") makes it.
+    group = dist.new_group(backend="cuda:gloo")
+    elsewhere = DeviceMesh.from_group(group, "cuda")
+    p = torch.nn.Parameter(DTensor(
+        torch.zeros(8 // mesh.size() + 1, 8), DTensorSpec(elsewhere, (Shard(0),), tensor_meta=TensorMeta(
+            torch.Size([8 // mesh.size() * mesh.size() + mesh.size(), 8]), (8, 1), torch.float32)),
+        requires_grad=False))
+    refused(RuntimeError, "'w'", "cpu:gloo,cuda:nccl")(lambda: Muon([("w", p)], **OPTIONS))
 
 
 def main(checks, rank, ranks, path):

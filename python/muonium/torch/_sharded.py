@@ -11,7 +11,7 @@ from typing import Any, Dict, List
 
 import torch
 
-from .._arrays import F32, Array, dense_strides
+from .._arrays import BF16, F32, Array, dense_strides
 from .._handle import Handle
 from .._library import NonFiniteError, library
 from .._options import ALIASES, CHOICES, make_options
@@ -24,6 +24,7 @@ _OWNER = {"momentum": 0.0, "momentum_form": "lerp", "nesterov": False, "weight_d
           "decay": "decoupled", "maximize": False, "state_dtype": "f32", "master": False,
           "stochastic_rounding": False, "use_muon": True}
 _NO_GRADIENT, _FINITE, _NON_FINITE = 0, 1, 2
+_STATE_DTYPES = {F32: torch.float32, BF16: torch.bfloat16}
 _ADDRESS = 4096  # of a parameter that is described only
 
 
@@ -69,11 +70,26 @@ def _gradient(p):
 
 
 def _like(p, local):
-    """A DTensor of the shape and placements of p with this local part."""
+    """A DTensor of the shape and placements of p with this local part, which stays in host memory:
+    DTensor.from_local would copy it to the device of the mesh."""
     from torch.distributed.tensor import DTensor
+    from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
 
-    return DTensor.from_local(local, p.device_mesh, p.placements, run_check=False, shape=p.shape,
-                              stride=p.stride())
+    meta = TensorMeta(p.shape, p.stride(), local.dtype)
+    return DTensor(local, DTensorSpec(p.device_mesh, p.placements, tensor_meta=meta),
+                   requires_grad=False)
+
+
+def _refuse_group(process_group, name):
+    """Ranks must be able to exchange host memory."""
+    try:
+        process_group._get_backend(torch.device("cpu"))
+    except RuntimeError:
+        backend = torch.distributed.get_backend(process_group)
+        raise RuntimeError(
+            f"{name!r} is sharded over a process group with the backend {backend}, which cannot "
+            "exchange host memory: use torch.distributed.init_process_group("
+            "\"cpu:gloo,cuda:nccl\")") from None
 
 
 def _part(p, value, what):
@@ -108,8 +124,7 @@ class _Matrix:
             raise TypeError(f"{name!r} has {local.shape[self.dim]} of {p.shape[self.dim]} indices on "
                             f"rank {self.rank} of {self.ranks}, not {self.cuts[self.rank][1]}: only "
                             "DTensor's own way of cutting is supported")
-        half = options.state_dtype != F32
-        self.momentum = torch.zeros(local.shape, dtype=torch.bfloat16 if half else torch.float32)
+        self.momentum = torch.zeros(local.shape, dtype=_STATE_DTYPES[options.state_dtype])
         self.steps = 0
         self.owner = 0
         self.place = None   # on its owner: the whole update, whose gradient is the direction
@@ -153,12 +168,12 @@ class _Matrix:
 
 
 class _Exchange:
-    """The matrices that one group of ranks shares."""
+    """The matrices that one group of ranks shares, and the other parameters that it agrees on."""
 
-    def __init__(self, matrices):
-        self.matrices = matrices
-        first = matrices[0]
-        self.process_group, self.rank, self.ranks = first.process_group, first.rank, first.ranks
+    def __init__(self, process_group, matrices, others):
+        self.process_group, self.matrices, self.others = process_group, matrices, others
+        self.rank = torch.distributed.get_rank(process_group)
+        self.ranks = torch.distributed.get_world_size(process_group)
         loads = [0.0] * self.ranks
         for matrix in sorted(matrices, key=lambda m: -m.report.flops):  # longest first, stable
             matrix.owner = loads.index(min(loads))
@@ -264,7 +279,9 @@ class ShardedLink:
         self.local: List[Dict[str, Any]] = []   # groups of the parameters that are stepped here
         self.origins: List[Dict[str, Any]] = []  # and the groups that they come from
         self.stand_ins: Dict[Any, torch.Tensor] = {}  # local parts, by DTensor
-        self.counts: Dict[Any, int] = {}  # steps of DTensors that have no elements here
+        self.counts: Dict[Any, int] = {}  # steps of DTensors that may have no elements here
+        self.shards: Dict[Any, tuple] = {}  # their names, groups and process groups
+        self.process_groups: List[Any] = []  # of everything that is sharded
         self.order: List[tuple] = []  # (kind, name) of all parameters
         self.settled = [self.settled_of(group) for group in groups]
         for index, group in enumerate(groups):
@@ -274,10 +291,10 @@ class ShardedLink:
             self.local.append({**groups[0], **nothing})
             self.origins.append((groups[0], nothing))
         self.inner = Link(self.local, self.inner_state(state))
-        by_ranks: Dict[Any, List[_Matrix]] = {}
-        for matrix in self.matrices:
-            by_ranks.setdefault(matrix.process_group, []).append(matrix)
-        self.exchanges = [_Exchange(matrices) for matrices in by_ranks.values()]
+        self.exchanges = [
+            _Exchange(process_group, [m for m in self.matrices if m.process_group is process_group],
+                      [p for p, known in self.shards.items() if known[2] is process_group])
+            for process_group in self.process_groups]
         if state:
             self.set_state(state)
         self.whole = True
@@ -301,6 +318,11 @@ class ShardedLink:
                 shard = _shard_of(p, name)
                 refuse_foreign(_local(p), name)
                 report = self.report_of(p, name, group, options)
+                if shard:
+                    process_group = p.device_mesh.get_group(shard[0])
+                    if not any(process_group is known for known in self.process_groups):
+                        _refuse_group(process_group, name)
+                        self.process_groups.append(process_group)
                 if shard and report.optimizer == "muon":
                     self.refuse_options(name, group, options, p)
                     self.matrices.append(_Matrix(p, name, shard, group, report, options))
@@ -310,6 +332,7 @@ class ShardedLink:
                 if shard:
                     into = adam
                     self.counts[p] = 0
+                    self.shards[p] = name, group, process_group
                 p = stand_in
             into["params"].append(p)
             into["param_names"].append(name)
@@ -328,7 +351,11 @@ class ShardedLink:
 
     @staticmethod
     def refuse_options(name, group, options, p):
-        rules = ("normuon", "equilibrate", "renormalize", "adamuon", "hyperball")
+        rules = ("normuon", "adamuon", "hyperball")
+        if options.state_dtype not in _STATE_DTYPES:
+            kind = CHOICES["state_dtype"][options.state_dtype]
+            raise ValueError(f"state_dtype is {kind!r}, and {name!r} is sharded: sharded matrices "
+                             f"support {' and '.join(CHOICES['state_dtype'][:2])}")
         if options.fraction < 1:
             raise ValueError(f"fraction is {options.fraction:g}, and {name!r} is sharded: sharded "
                              "matrices do not support it; set it to 1, or keep the parameter "
@@ -357,6 +384,8 @@ class ShardedLink:
             stand_in.grad = g
         for matrix in self.matrices:
             matrix.gradient = _gradient(matrix.p)
+        for exchange in self.exchanges:
+            self.check(exchange)
         done = [self.begin(exchange) for exchange in self.exchanges]
         self.stepped = True
         self.inner.step()
@@ -369,35 +398,35 @@ class ShardedLink:
                 matrix.update(updates[matrix], options)
                 matrix.steps += 1
 
-    def begin(self, exchange):
-        """Everything of a step that can fail: nothing has changed after an error, on any rank."""
-        checked = [p for p in self.stand_ins if self.counts.get(p) is not None]
+    # `check` and `begin` are everything of a step that can fail: nothing has changed after an
+    # error, on any rank.
+
+    def check(self, exchange):
+        """Agree with the other ranks about who has gradients, and whether they are finite."""
         everything = [(m.name, m.gradient, m.group) for m in exchange.matrices]
-        if exchange is self.exchanges[0]:
-            names = {id(t): name for group in self.local
-                     for t, name in zip(group["params"], group["param_names"])}
-            everything += [(names[id(self.stand_ins[p])], self.stand_ins[p].grad, None)
-                           for p in checked]
+        everything += [(self.shards[p][0], self.stand_ins[p].grad, self.shards[p][1])
+                       for p in exchange.others]
         codes = [_NO_GRADIENT if g is None else _FINITE if bool(torch.isfinite(g).all())
                  else _NON_FINITE for _, g, _ in everything]
         largest, smallest = exchange.agree(codes)
         policy = {}
-        for (name, g, group), most, least in zip(everything, largest, smallest):
+        for number, ((name, _, group), most, least) in enumerate(zip(everything, largest, smallest)):
             if least == _NO_GRADIENT != most:
                 raise ValueError(f"{name!r} has a gradient on some ranks and none on others")
-            group = group or self.local[0]
             kind = policy.setdefault(id(group), CHOICES["nonfinite"][
                 make_options(group["recipe"], given_of(group)).plan.nonfinite])
             if most == _NON_FINITE and kind == "error":
                 raise NonFiniteError(f"the gradient of {name!r} is not finite on some rank: use "
                                      "nonfinite=\"skip\" to leave such parameters as they are")
             if most == _NON_FINITE and kind == "skip":
-                for m in exchange.matrices:
-                    if m.name == name:
-                        m.gradient = None
-                for p in checked:
-                    if self.stand_ins[p].grad is g:
-                        self.stand_ins[p].grad = None
+                if number < len(exchange.matrices):
+                    exchange.matrices[number].gradient = None
+                else:
+                    p = exchange.others[number - len(exchange.matrices)]
+                    self.stand_ins[p].grad = None
+
+    def begin(self, exchange):
+        """Exchange directions for updates; what has a gradient, and its updates."""
         active = [m for m in exchange.matrices if m.gradient is not None]
         if not active:
             return active, {}

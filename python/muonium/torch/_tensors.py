@@ -14,7 +14,8 @@ def is_dtensor(p):
 
 def refuse_foreign(p, name):
     """A parameter must be host memory of a type that the library knows."""
-    if getattr(p, "_is_flat_param", False) or "_fsdp_wrapped_module" in name and p.ndim < 2:
+    flattened = "_fsdp_wrapped_module" in name or getattr(p, "_fsdp_flattened", False)
+    if getattr(p, "_is_flat_param", False) or flattened and p.ndim < 2:
         raise TypeError(f"{name!r} is a flat parameter of FullyShardedDataParallel (FSDP1), which "
                         "joins matrices end to end: Muon needs the matrices. Use FSDP2 "
                         "(torch.distributed.fsdp.fully_shard), which keeps them")
