@@ -92,6 +92,12 @@ def test_the_factory_wants_a_model():
         muonium.torch.MuonFactory()(list(gpt2().parameters()))
 
 
+def test_the_factory_wants_a_learning_rate():
+    """The default of a recipe is no rate for every model, and the Trainer passes no arguments."""
+    with pytest.raises(TypeError, match="lr is missing"):
+        muonium.torch.MuonFactory()(gpt2())
+
+
 # ---- transformers ----
 
 

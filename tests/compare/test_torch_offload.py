@@ -8,6 +8,7 @@ import types
 import pytest
 import torch
 import torchao.optim.cpu_offload as torchao_offload
+from torch.distributed.checkpoint import state_dict as dcp_state
 
 import beside  # noqa: F401, finds the package
 
@@ -108,6 +109,89 @@ def test_it_resumes():
     assert_same_bits(whole, again)
 
 
+def test_the_state_that_a_checkpoint_makes_is_no_step():
+    """torch.distributed.checkpoint makes state by a step with a rate of 0."""
+    model, plain = net(torch.bfloat16), net(torch.bfloat16)
+    optimizer = offload(model)
+    made = dcp_state.get_optimizer_state_dict(model, optimizer)
+    assert len(made["state"]) == len(list(model.parameters()))
+    assert all(entry["step"] == 0 and "master" in entry for entry in made["state"].values())
+    assert optimizer.counters()["steps"] == 0
+    train(model, optimizer)
+    train(plain, offload(plain))
+    assert_same_bits(model, plain)
+
+    saved = copy.deepcopy(dcp_state.get_optimizer_state_dict(model, optimizer))
+    again = copy.deepcopy(model)
+    for p in again.parameters():
+        p._post_accumulate_grad_hooks = p.grad = None
+    resumed = offload(again)
+    dcp_state.set_optimizer_state_dict(again, resumed, saved)
+    train(model, optimizer, STEPS, STEPS)
+    train(again, resumed, STEPS, STEPS)
+    assert_same_bits(model, again)
+
+
+@pytest.mark.parametrize("offload_gradients", [False, True])
+def test_options_may_change_between_backward_and_step(offload_gradients):
+    model, plain = net(), net()
+    optimizers = [offload(model, offload_gradients=offload_gradients), Muon(plain, **OPTIONS)]
+    for step in range(4):
+        for host, optimizer in zip((model, plain), optimizers):
+            optimizer.zero_grad()
+            backward(host, step)
+            if step == 2:
+                optimizer.param_groups[0]["betas"] = (0.8, 0.9)
+            optimizer.step()
+    assert_same_bits(model, plain)
+
+
+def test_a_state_that_does_not_fit_changes_nothing():
+    model, plain = net(), net()
+    optimizer, other = offload(model, offload_gradients=True), Muon(plain, **OPTIONS)
+    train(model, optimizer, 2)
+    train(plain, other, 2)
+    wrong = copy.deepcopy(optimizer.state_dict())
+    wrong["state"][5]["exp_avg"] = torch.zeros(3)
+    with pytest.raises(ValueError, match="exp_avg of '3.bias' has shape"):
+        optimizer.load_state_dict(wrong)
+    backward(model, 2)
+    assert all(p.grad is None for p in model.parameters())
+    optimizer.step()
+    other.zero_grad()
+    train(plain, other, 1, 2)
+    assert_same_bits(model, plain)
+
+
+def test_counters_are_those_of_muon():
+    model, plain = net(), net()
+    optimizers = [offload(model, bucket_bytes=1), Muon(plain, **OPTIONS)]
+    for host, optimizer in zip((model, plain), optimizers):
+        train(host, optimizer, 2)
+        backward(host, 2)
+        host[0].bias.grad = None
+        optimizer.step()
+        optimizer.zero_grad()
+        optimizer.step()
+    ours, theirs = (optimizer.counters() for optimizer in optimizers)
+    for name in ("muon", "adam", "matrices", "skipped", "zero"):
+        assert ours[name] == theirs[name], name
+
+
+def test_files_without_masters_are_refused(tmp_path):
+    with pytest.raises(RuntimeError, match="state_dict"):
+        offload(net(torch.bfloat16)).save(tmp_path / "state.safetensors")
+    model, again = net(), net()
+    optimizer, other = offload(model), offload(again)
+    train(model, optimizer, 2)
+    optimizer.save(tmp_path / "state.safetensors")
+    again.load_state_dict(model.state_dict())
+    other.load(tmp_path / "state.safetensors")
+    train(model, optimizer, 2, 2)
+    train(again, other, 2, 2)
+    assert_same_bits(model, again)
+
+
 def test_accumulation():
     model, plain = net(), net()
     optimizer, other = offload(model), Muon(plain, **OPTIONS)
@@ -139,6 +223,41 @@ def test_clipping():
         assert (p - q).norm() <= 2e-6 * q.norm()
 
 
+def test_clipping_of_gradients_whose_squares_overflow():
+    model, expected = net(torch.bfloat16), net(torch.bfloat16)
+    optimizer, other = offload(model, max_norm=1e20), offload(expected)
+    for host in (model, expected):
+        for p in host.parameters():
+            p.grad = torch.full_like(p, 2.0**66)  # 7e19
+    count = sum(p.numel() for p in model.parameters())
+    other.grad_scale = torch.tensor(2.0**66 * count**0.5 / 1e20, dtype=torch.float64)
+    optimizer.step()
+    other.step()
+    assert_same_bits(model, expected)
+    for p, q in zip(model.parameters(), expected.parameters()):  # Adam's and Muon's state tell
+        for key in ("momentum_buffer", "exp_avg"):
+            if key in optimizer.state[p]:
+                torch.testing.assert_close(optimizer.state[p][key], other.state[q][key], rtol=1e-6,
+                                           atol=0)
+
+
+def test_a_gradient_that_is_skipped_does_not_turn_clipping_off():
+    model, plain = net(), net()
+    optimizer = offload(model, max_norm=0.1, nonfinite="skip")
+    other = Muon(plain, **OPTIONS)
+    backward(model, 0)
+    backward(plain, 0)
+    model[0].weight.grad[3, 3] = float("nan")
+    plain[0].weight.grad = None
+    torch.nn.utils.clip_grad_norm_(plain.parameters(), 0.1)
+    optimizer.step()
+    other.step()
+    for p, q in zip(list(model.parameters())[1:], list(plain.parameters())[1:]):
+        for key in ("momentum_buffer", "exp_avg"):
+            if key in optimizer.state[p]:
+                torch.testing.assert_close(optimizer.state[p][key], other.state[q][key])
+
+
 def test_grad_scaler():
     model = net(torch.float16)
     optimizer = offload(model)
@@ -163,6 +282,15 @@ def test_grad_scaler():
     backward(plain, 0)
     Masters(plain).step()
     assert_same_bits(scaled, plain)
+
+
+def test_grad_scaler_needs_gradients_on_the_device():
+    model = net(torch.float16)
+    optimizer = offload(model, offload_gradients=True)
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    scaler.scale(model(torch.ones(2, 24).half()).float().square().mean()).backward()
+    with pytest.raises(RuntimeError, match="offload_gradients=False"):
+        scaler.step(optimizer)
 
 
 def test_after_an_error_nothing_has_changed():
@@ -191,6 +319,26 @@ def test_weights_that_others_load_are_taken_up():
     assert_same_bits(model, plain)
 
 
+def test_weights_that_only_moved_keep_their_masters():
+    """As after model.to() and back, and after loading what is there already."""
+    model, plain = net(torch.bfloat16), net(torch.bfloat16)
+    optimizer, other = offload(model), offload(plain)
+    train(model, optimizer, 2)
+    train(plain, other, 2)
+    model.load_state_dict(plain.state_dict())
+    for p in model.parameters():
+        p.data = p.data.clone()
+    train(model, optimizer, 2, 2)
+    train(plain, other, 2, 2)
+    assert_same_bits(model, plain)
+    for host, stepped in ((model, optimizer), (plain, other)):
+        host[0].weight.data = host[3].weight.detach().T.clone()
+        train(host, stepped, 1)
+        before = stepped.state[host[0].weight]["master"]
+        assert (before - host[3].weight.float().T).abs().max() < 0.1
+    assert_same_bits(model, plain)
+
+
 def test_gradients_are_dropped_once_they_are_copied():
     model, plain = net(), net()
     optimizer = offload(model, offload_gradients=True)
@@ -198,6 +346,10 @@ def test_gradients_are_dropped_once_they_are_copied():
     assert all(p.grad is None for p in model.parameters())
     with pytest.raises(RuntimeError, match="got a second gradient before the step"):
         backward(model, 1)
+    before = weights_of(model)
+    optimizer.zero_grad()  # which drops what is on the host
+    optimizer.step()
+    assert all(torch.equal(p, q) for p, q in zip(model.parameters(), before))
     model = net()
     train(model, offload(model, offload_gradients=True))
     train(plain, Muon(plain, **OPTIONS))
@@ -263,7 +415,8 @@ def test_torchao(device):
     torch.manual_seed(0)
     start = {"large": torch.randn(64, 80), "small": torch.randn(20, 30), "bias": torch.randn(64)}
     ours = {name: Elsewhere(w.clone()) for name, w in start.items()}
-    with pytest.warns(UserWarning, match="have no names"):
+    with pytest.warns(UserWarning, match="have no names"), \
+            pytest.warns(UserWarning, match="fewer than 4096 elements are on a device"):
         optimizer = torchao_offload.CPUOffloadOptimizer(ours.values(), Muon, lr=1e-2,
                                                         recipe="muonium")
     large = torch.nn.Parameter(start["large"].clone())
@@ -290,6 +443,8 @@ def test_torchao(device):
         assert torch.equal(p.detach(), q)
     saved = copy.deepcopy(optimizer.state_dict())
     optimizer.load_state_dict(saved)
+    with pytest.raises(RuntimeError, match="stay on a device"):
+        optimizer.d_opt.save("state.safetensors")
     assert set(saved["on-device"]["state"]) == {0, 1}
 
 

@@ -37,6 +37,11 @@ def test_types(dtype):
     assert (gram - torch.eye(5)).abs().max() <= 2 * 8 * unit
 
 
+@pytest.mark.parametrize("shape", [(0, 5), (5, 0), (2, 0, 5), (0, 4, 5), (3, 0, 0)])
+def test_empty_matrices(shape):
+    assert OPERATOR(torch.zeros(shape)).shape == shape
+
+
 def test_pytorch_accepts_it():
     for arguments in ((batch(),), (batch().mT, 8), (batch(torch.bfloat16),)):
         torch.library.opcheck(OPERATOR.default, arguments)

@@ -73,4 +73,7 @@ class MuonFactory:
             value = getattr(training_arguments, told, None)
             if name not in given and value is not None:
                 given[name] = value
+        if given.get("lr") is None:
+            raise TypeError("lr is missing: the Trainer of transformers passes none to a factory. Use "
+                            "optimizer_cls_and_kwargs=(MuonFactory, {\"lr\": arguments.learning_rate})")
         return Muon(parameter_groups(model), **given)

@@ -1,6 +1,7 @@
 """The library's optimizer behind the groups of a torch.optim.Optimizer."""
 
 import ctypes
+import warnings
 from collections import defaultdict
 from operator import is_
 from typing import List, Optional
@@ -11,8 +12,8 @@ from .._arrays import Array, BF16, F16, F32, dense_strides, refuse_outside_stora
 from .._handle import Handle
 from .._library import State
 from .._options import KNOWN, make_options
-from ._device import DeviceAdam, stays_on_device
-from ._groups import given_of, names_of_group, whole_steps
+from ._device import SMALL, DeviceAdam, stays_on_device
+from ._groups import given_of, names_of_group, route_of_group, whole_steps
 from ._tensors import (DTYPES, is_dense, is_dtensor, is_packed, refuse_flattened, refuse_foreign,
                        refuse_freed)
 
@@ -82,10 +83,13 @@ class Link:
 
     def add_group(self, group, state=None):
         pointer, named = self.add_group_only(group)
+        small = []
         for p, name in named:
             entry = state.get(p) if state else None
             if stays_on_device(p):
                 self.device.add(p, name, group)
+                if p.ndim >= 2 and route_of_group(group) != "adam":
+                    small.append(name)
                 if entry:
                     self.device.set_state(p, entry)
                     self.stepped = True
@@ -95,6 +99,10 @@ class Link:
                 self.add(p, name, group, pointer, entry)
             else:
                 self.frozen.append((p, name, group, pointer))
+        if small and state is None:
+            warnings.warn(f"matrices of fewer than {SMALL} elements are on a device and get AdamW "
+                          f"there: {len(small)}, as {small[0]!r}. Move them to the CPU for Muon, or "
+                          "say use_muon=False", stacklevel=4)
         self.whole = True
 
     def add_group_only(self, group):
@@ -234,6 +242,9 @@ class Link:
         return self.handle.counters()
 
     def save(self, path):
+        if self.device.optimizer is not None:
+            raise RuntimeError("the library's files have no place for the state of small parameters "
+                               "that stay on a device: use state_dict() and load_state_dict()")
         self.handle.save(path)
 
     def load(self, path):

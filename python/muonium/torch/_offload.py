@@ -1,5 +1,6 @@
 """OffloadMuon: parameters stay on their device, the optimizer and its state on the host."""
 
+import math
 import weakref
 from typing import Any, Dict, List, Optional
 
@@ -9,13 +10,14 @@ from .._arrays import F32, Array, dense_strides
 from .._handle import HalfCopies
 from .._library import NonFiniteError
 from .._options import CHOICES, make_options
-from ._copies import copies_for
+from ._copies import BACK, TO_HOST, Copies
 from ._groups import given_of
 from ._link import Link
 from ._muon import Muon, Params
 from ._tensors import DTYPES, is_dtensor
 
 _BUCKET = 4 << 20
+_SUMMED = 1 << 18  # elements of a gradient that are squared and summed in double at a time
 
 
 class OffloadMuon(Muon):
@@ -39,7 +41,8 @@ class OffloadMuon(Muon):
 
     All else is as in Muon; state_dtype="bf16" halves the momentum. torch.amp.GradScaler works: the
     step divides by `grad_scale` and does nothing if `found_inf` is set. A change of a parameter by
-    other hands, as by load_state_dict of the model, is taken up into its master by the next step.
+    other hands, as by load_state_dict of the model, is taken up into its master by the next step;
+    but a write in place to p.data cannot be seen, and is overwritten.
     """
 
     _step_supports_amp_scaling = True
@@ -56,19 +59,30 @@ class OffloadMuon(Muon):
         super().__init__(params, *args, **options)
 
     def _make_link(self, groups: List[Dict[str, Any]], state: Any = None) -> Any:
+        made = OffloadLink(groups, state, self)
         if isinstance(self._link, OffloadLink):
-            self._link.close()
-        return OffloadLink(groups, state, self)
+            made.inherit(self._link)
+        return made
 
     def step(self, closure: Any = None) -> Any:
         """Step all parameters that have a gradient; the loss, if a closure computes it."""
+        if self.offload_gradients and hasattr(self, "found_inf"):
+            raise RuntimeError("GradScaler looks for overflow in the gradients on the device, which "
+                               "offload_gradients=True drops: use offload_gradients=False, or train "
+                               "in bfloat16 without a scaler")
         if float(getattr(self, "found_inf", None) or 0) > 0:
             self._link.forget()
             return None
         return super().step(closure)
 
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Drop all gradients, those that are only on the host included."""
+        super().zero_grad(set_to_none)
+        if self.offload_gradients and self._link is not None:
+            self._link.forget()
+
     def _is_empty_step(self) -> bool:
-        return False  # gradients may be on the host alone
+        return super()._is_empty_step() and not self._link.arrived
 
     def __getstate__(self) -> Dict[str, Any]:
         return {**super().__getstate__(), "max_norm": self.max_norm,
@@ -86,17 +100,22 @@ class OffloadLink(Link):
 
     def __init__(self, groups, state, optimizer):
         self.optimizer = weakref.ref(optimizer)
-        self.copies: Any = None
+        self.copies = Copies()
         self.masters: List[torch.Tensor] = []
         self.incoming: List[torch.Tensor] = []   # gradients
         self.outgoing: List[torch.Tensor] = []   # parameters; the master itself if that is f32
-        self.versions: List[int] = []            # of parameters, when they were last equal
+        self.versions: List[tuple] = []          # of parameters, when they were last equal
         self.numbers: Dict[int, int] = {}        # of parameters, by id
         self.arrived: Dict[int, tuple] = {}      # copy of a gradient, its source and version
         self.filled: Dict[int, bool] = {}        # whether incoming may have other than zeros
         self.hooks: List[Any] = []
         self.taken = 0
-        super().__init__(groups, state)
+        self.recounted = 0  # parameters that the library counted as skipped, once too often
+        try:
+            super().__init__(groups, state)
+        except BaseException:
+            self.close()
+            raise
 
     @staticmethod
     def takes(group):
@@ -106,6 +125,16 @@ class OffloadLink(Link):
         for hook in self.hooks:
             hook.remove()
         self.hooks = []
+
+    def inherit(self, other):
+        """Take the place of another link, with the gradients that have arrived there."""
+        other.close()
+        for number, arrived in other.arrived.items():
+            own = self.numbers.get(id(other.params[number]))
+            if own is not None:
+                self.wait(arrived[0], other.params[number], TO_HOST)
+                self.incoming[own].copy_(other.incoming[number])
+                self.arrived[own], self.filled[own] = arrived, True
 
     def add_group(self, group, state=None):
         for p in group["params"]:
@@ -124,11 +153,15 @@ class OffloadLink(Link):
         self.whole = True
 
     def host(self, p, dtype):
-        return torch.empty(p.shape, dtype=dtype, pin_memory=self.copies.pinned)
+        return torch.empty(p.shape, dtype=dtype, pin_memory=self.copies.of(p.device).pinned)
+
+    def copy(self, target, source, p, way):
+        return self.copies.of(p.device).copy(target, source, way)
+
+    def wait(self, ticket, p, way):
+        self.copies.of(p.device).wait(ticket, way)
 
     def add(self, p, name, group, pointer, entry=None):
-        if self.copies is None:
-            self.copies = copies_for(p.device)
         master, incoming = self.host(p, torch.float32), self.host(p, p.dtype).zero_()
         outgoing = master if p.dtype == torch.float32 else self.host(p, p.dtype)
         kept = entry.get("master") if entry else None
@@ -143,7 +176,7 @@ class OffloadLink(Link):
         for entries, value in ((self.params, p), (self.names, name), (self.shapes, p.shape),
                                (self.sizes, p.numel()), (self.masters, master),
                                (self.incoming, incoming), (self.outgoing, outgoing),
-                               (self.versions, p._version)):
+                               (self.versions, version_of(p))):
             entries.append(value)
         self.numbers[id(p)] = number
         link = weakref.ref(self)
@@ -173,7 +206,7 @@ class OffloadLink(Link):
         if g.is_sparse:
             raise TypeError(f"the gradient of {self.names[number]!r} is sparse: make embeddings "
                             "with sparse=False")
-        ticket = self.copies.copy(self.incoming[number], g.detach())
+        ticket = self.copy(self.incoming[number], g.detach(), p, TO_HOST)
         self.arrived[number] = (ticket, None if drop else g, g._version)
         self.filled[number] = True
         if drop:
@@ -181,9 +214,20 @@ class OffloadLink(Link):
 
     def forget(self):
         """Drop the gradients of a step that is not taken."""
-        for ticket, _, _ in self.arrived.values():
-            self.copies.wait(ticket)
+        for number, (ticket, _, _) in self.arrived.items():
+            self.wait(ticket, self.params[number], TO_HOST)
         self.arrived.clear()
+
+    def take_up(self, number):
+        """Follow a change of a parameter by other hands. Where only its memory or its version is
+        new, as after to() and back, the master keeps the digits that the parameter lacks."""
+        p, sent = self.params[number], self.outgoing[number]
+        found = p.detach().to("cpu")
+        if not torch.equal(found, sent):
+            self.masters[number].copy_(found)
+            if sent is not self.masters[number]:
+                sent.copy_(found)
+        self.versions[number] = version_of(p)
 
     def step(self):
         optimizer = self.optimizer()
@@ -192,17 +236,14 @@ class OffloadLink(Link):
             _, g, version = self.arrived.get(number, (None, None, 0))
             if p.grad is None:
                 if g is not None:  # dropped by zero_grad after backward
-                    self.copies.wait(self.arrived.pop(number)[0])
+                    self.wait(self.arrived.pop(number)[0], p, TO_HOST)
             elif g is not p.grad or version != p.grad._version:  # clipped, or set by hand
                 self.receive(number, p)
-            if p._version != self.versions[number]:
-                self.masters[number].copy_(p.detach())
-                if self.outgoing[number] is not self.masters[number]:
-                    self.outgoing[number].copy_(p.detach())
-                self.versions[number] = p._version
+            if version_of(p) != self.versions[number]:
+                self.take_up(number)
         order = list(self.arrived)
         for number in order:
-            self.copies.wait(self.arrived[number][0])
+            self.wait(self.arrived[number][0], self.params[number], TO_HOST)
         self.scale(optimizer, order)
         self.stepped = True
         returned = []
@@ -211,14 +252,16 @@ class OffloadLink(Link):
             for number in bucket:
                 grads[number] = self.incoming[number].data_ptr()
             self.handle.step(data, grads)
-            returned += [self.copies.copy(self.params[number].detach(), self.outgoing[number])
-                         for number in bucket]
+            self.recounted += len(self.masters)
+            returned += [(self.copy(p.detach(), self.outgoing[number], p, BACK), p)
+                         for number, p in ((n, self.params[n]) for n in bucket)]
         self.taken += bool(order)
-        for ticket in returned:
-            self.copies.wait(ticket)
+        self.recounted -= len(self.masters)
+        for ticket, p in returned:
+            self.wait(ticket, p, BACK)
         self.copies.finish()
         for number in order:
-            self.versions[number] = self.params[number]._version
+            self.versions[number] = version_of(self.params[number])
         self.arrived.clear()
 
     def scale(self, optimizer, order):
@@ -230,20 +273,13 @@ class OffloadLink(Link):
         given = getattr(optimizer, "grad_scale", None)
         scale = 1.0 if given is None else 1 / float(given)
         self.handle.set_grad_scale(scale)
-        norm = self.norm(order) * scale
-        if norm != norm or norm == float("inf"):
-            for number in order:
-                if not bool(torch.isfinite(self.incoming[number]).all()):
-                    self.refuse_non_finite(number)
-        elif optimizer.max_norm is not None and norm > optimizer.max_norm:
+        norms = {number: norm_of(self.incoming[number]) for number in order}
+        for number, norm in norms.items():
+            if not math.isfinite(norm):
+                self.refuse_non_finite(number)
+        norm = scale * math.hypot(*(norm for norm in norms.values() if math.isfinite(norm)))
+        if optimizer.max_norm is not None and norm > optimizer.max_norm:
             self.handle.set_grad_scale(scale * optimizer.max_norm / norm)
-
-    def norm(self, order):
-        """Of all gradients together, in double."""
-        return float(sum(float(torch.linalg.vector_norm(self.incoming[n], dtype=torch.float64)
-                               if self.incoming[n].dtype == torch.float32 else
-                               torch.linalg.vector_norm(self.incoming[n], dtype=torch.float32)) ** 2
-                         for n in order)) ** 0.5
 
     def refuse_non_finite(self, number):
         group = next(group for group in self.optimizer().param_groups
@@ -270,11 +306,16 @@ class OffloadLink(Link):
     def counters(self):
         """Those of the library, and the seconds of copying and of waiting for copies."""
         found = self.handle.counters()
-        copies = self.copies
         found["steps"] = self.taken
-        found["copy_seconds"] = copies.copying if copies else 0.0
-        found["copy_waited_seconds"] = copies.waited if copies else 0.0
+        found["skipped"] -= self.recounted
+        found.update(self.copies.seconds())
         return found
+
+    def save(self, path):
+        if any(sent is not master for sent, master in zip(self.outgoing, self.masters)):
+            raise RuntimeError("the library's files have no place for the f32 masters of half-precision "
+                               "parameters: use state_dict() and load_state_dict(), which have them")
+        super().save(path)
 
     def state(self):
         found = super().state()
@@ -282,3 +323,14 @@ class OffloadLink(Link):
             if p in found and self.outgoing[number] is not self.masters[number]:
                 found[p]["master"] = self.masters[number]
         return found
+
+
+def version_of(p):
+    """What changes when other hands write a parameter, or move it."""
+    return p._version, p.data_ptr()
+
+
+def norm_of(g):
+    """In double, in which no square of a float overflows: finite if all of g is."""
+    return math.hypot(*(float(torch.linalg.vector_norm(part, dtype=torch.float64))
+                        for part in g.reshape(-1).split(_SUMMED)))

@@ -6,6 +6,7 @@ Python; there muonium.torch.orthogonalize is a plain function.
 """
 
 import ctypes
+import math
 from typing import Any, Optional, Tuple
 
 import torch
@@ -41,7 +42,7 @@ def _computed(x: torch.Tensor, steps: int = 5, coefficients: Optional[str] = Non
                         ("eps_mode", eps_mode), ("nonfinite", nonfinite)):
         if value is not None:
             set_option(options, name, value)
-    matrices = x.detach().resolve_neg().to("cpu").reshape(-1, *x.shape[-2:])
+    matrices = x.detach().resolve_neg().to("cpu").reshape(math.prod(x.shape[:-2]), *x.shape[-2:])
     result = torch.zeros(matrices.shape, dtype=x.dtype)
     if result.numel():
         certificates = (Certificate * len(matrices))()
