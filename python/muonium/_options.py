@@ -196,11 +196,14 @@ def make_options(recipe, given):
     for name, value in given.items():
         if name in IMMATERIAL:
             if value not in IMMATERIAL[name]:
-                raise ValueError(f"{name} is {value!r}: Muonium does not offer that")
+                why = (", since eps would depend on the shape of each matrix: use "
+                       "eps_mode=\"add\", the same for square ones" if name == "scale_eps" else "")
+                raise ValueError(f"{name} is {value!r}: Muonium does not offer that{why}")
         elif name == "betas" and value is not None:
             first, second = value
             options.adam_beta1, options.adam_beta2 = number("betas", first), number("betas", second)
-            if "algo" in given:  # where betas are AdaMuon's too
+            if (("algo" in given or options.adamuon or given.get("adamuon"))
+                    and given.get("adamuon_beta2") is None):  # betas are AdaMuon's too, as in timm
                 options.adamuon_beta2 = options.adam_beta2
         elif name == "algo":
             if value not in ALGORITHMS:

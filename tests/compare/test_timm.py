@@ -69,6 +69,42 @@ def test_options(in_f32, options, named):
     assert_beside(*compare(named=named, **options))
 
 
+@pytest.mark.parametrize("nesterov", [False, True])
+@pytest.mark.parametrize("conv", [{}, {"conv_mode": "batched"},
+                                  {"conv_mode": "batched", "normalize_spatial": False}], ids=str)
+@pytest.mark.parametrize("scale", [{}, {"adjust_lr_fn": None}, {"adjust_lr_fn": "rms_to_rms"},
+                                   {"adjust_lr_fn": "rsqrt_in"}], ids=str)
+def test_adamuon(in_f32, scale, conv, nesterov):
+    assert_beside(*compare(algo="adamuon", nesterov=nesterov, **scale, **conv))
+
+
+@pytest.mark.parametrize("options", [{"betas": (0.8, 0.99)}, {"weight_decay": 0.1, "momentum": 0.8},
+                                     {"eps": 1e-2}, {"ns_coefficients": "polar_express"}], ids=str)
+def test_options_of_adamuon(in_f32, options):
+    assert_beside(*compare(algo="adamuon", **options))
+
+
+def test_betas_of_the_recipe_adamuon():
+    """They are those of AdaMuon too, unless adamuon_beta2 says otherwise."""
+    weights, grads = start(MATRICES), gradients(MATRICES)
+
+    def run(**options):
+        return train_torch(weights, grads, lambda params: Muon(
+            params.items(), recipe="adamuon", **options))
+
+    def same(ours, theirs):
+        return all((ours[name] == theirs[name]).all() for name in ours)
+
+    assert same(run(betas=(0.8, 0.9)), run(adamuon_beta2=0.9))
+    assert same(run(betas=(0.8, 0.9), adamuon_beta2=0.95), run())
+    assert not same(run(betas=(0.8, 0.9)), run())
+
+
+def test_scale_eps_is_refused():
+    with pytest.raises(ValueError, match="scale_eps is True.*shape of each matrix"):
+        Muon([torch.nn.Parameter(torch.zeros(8, 8))], recipe="timm", scale_eps=True)
+
+
 def test_adamw_lr(in_f32):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # timm calls it deprecated
@@ -126,9 +162,10 @@ def test_a_bad_conv_mode_is_refused():
             make([p], conv_mode="sideways")
 
 
-def test_a_state_dict_of_timm_goes_on(in_f32):
+@pytest.mark.parametrize("algo", ["muon", "adamuon"])
+def test_a_state_dict_of_timm_goes_on(in_f32, algo):
     weights, grads = start(SHAPES), gradients(SHAPES)
-    options = {"nesterov": True, "weight_decay": 0.1, "fallback_lr_scale": 0.5}
+    options = {"nesterov": True, "weight_decay": 0.1, "fallback_lr_scale": 0.5, "algo": algo}
 
     def handing_over(params):
         original = theirs.Muon(params.values(), **options)
