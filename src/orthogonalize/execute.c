@@ -11,6 +11,8 @@
 
 #include "orthogonalize/run.h"
 
+enum { TINY_MATRIX = 1 << 10 }; /* elements of the largest that one worker computes alone */
+
 /* ---- the caller's arrays ---- */
 
 static muonium_status check_view(const char *name, const muonium_view *view, muonium_shape shape,
@@ -228,7 +230,8 @@ static void worker_task(void *context, size_t index, unsigned worker)
     process(e, index, e->memory + worker * e->plan->worker_bytes, 1);
 }
 
-/* Each worker gets the same number of matrices; the team shares each of the remaining ones. */
+/* Each worker gets the same number of matrices; the team shares each of the remaining ones, unless
+ * they are so small that handing out their parts takes longer than computing them. */
 static void process_all(execution *e)
 {
     const muonium_plan *plan = e->plan;
@@ -238,7 +241,7 @@ static void process_all(execution *e)
         mu_pool_run(worker_task, e, shared_from, plan->workers);
     }
     for (size_t b = shared_from; b < e->count; b++) {
-        process(e, b, e->memory, plan->team);
+        process(e, b, e->memory, plan->m * plan->n <= TINY_MATRIX ? 1 : plan->team);
     }
 }
 
