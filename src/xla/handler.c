@@ -11,6 +11,8 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { FEW_OPERANDS = 16 }; /* which need no allocation */
+
 #define GATHERED_MATRIX ((size_t)1 << 20) /* bytes of the largest matrix that is copied */
 #define GATHERED ((size_t)64 << 20)       /* bytes copied together */
 
@@ -134,6 +136,13 @@ static bool is_named(const mu_xla_span *span, const char *name)
 
 static mu_xla_error *read_attributes(const mu_xla_frame *frame, xla_call *call)
 {
+    bool known = mu_xla_settings_find(&frame->attributes, &call->options);
+    if (!known) {
+        muonium_status status = muonium_options_init(&call->options, NULL);
+        if (status != MUONIUM_OK) {
+            return fail_with(frame->api, status);
+        }
+    }
     for (int64_t i = 0; i < frame->attributes.size; i++) {
         const mu_xla_span *name = frame->attributes.names[i];
         const void *value = frame->attributes.values[i];
@@ -147,6 +156,9 @@ static mu_xla_error *read_attributes(const mu_xla_frame *frame, xla_call *call)
                 call->attribute_rows = table->size / 3;
                 continue;
             }
+        }
+        if (known && type == MU_XLA_STRING) {
+            continue;
         }
         const mu_xla_span *text = type == MU_XLA_STRING ? value : NULL;
         if (text == NULL || name->length >= sizeof name_text || text->length >= sizeof value_text) {
@@ -162,6 +174,9 @@ static mu_xla_error *read_attributes(const mu_xla_frame *frame, xla_call *call)
         if (status != MUONIUM_OK) {
             return fail_with(frame->api, status);
         }
+    }
+    if (!known) {
+        mu_xla_settings_keep(&frame->attributes, &call->options);
     }
     return NULL;
 }
@@ -411,17 +426,18 @@ mu_xla_error *muonium_xla_orthogonalize(mu_xla_frame *frame)
                     "pass one array or more, and as many results; a table of coefficients may "
                     "follow the arrays");
     }
-    muonium_status status = muonium_options_init(&call.options, NULL);
-    if (status != MUONIUM_OK) {
-        return fail_with(frame->api, status);
-    }
-    call.operands = mu_alloc_zeroed(call.count * sizeof *call.operands);
-    call.alike = mu_alloc(call.count * sizeof *call.alike);
+    xla_operand operands[FEW_OPERANDS];
+    size_t alike[FEW_OPERANDS];
+    bool few = call.count <= FEW_OPERANDS;
+    call.operands = few ? operands : mu_alloc(call.count * sizeof *call.operands);
+    call.alike = few ? alike : mu_alloc(call.count * sizeof *call.alike);
     mu_xla_error *error = call.operands != NULL && call.alike != NULL
                               ? run(frame, &call)
                               : fail_without_memory(frame->api);
     mu_free(call.certificates);
-    mu_free(call.alike);
-    mu_free(call.operands);
+    if (!few) {
+        mu_free(call.alike);
+        mu_free(call.operands);
+    }
     return error;
 }

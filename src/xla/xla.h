@@ -27,6 +27,12 @@
  * zero. Calls may come from any number of threads. */
 MUONIUM_API mu_xla_error *muonium_xla_orthogonalize(mu_xla_frame *frame);
 
+/* ---- settings.c ---- */
+
+/* The options that the string attributes stand for, if a recent call had the same; else false. */
+bool mu_xla_settings_find(const mu_xla_attributes *attributes, muonium_options *options);
+void mu_xla_settings_keep(const mu_xla_attributes *attributes, const muonium_options *options);
+
 /* ---- plans.c ---- */
 
 /* The plan for a shape and options, from those that are kept, since creating one takes longer

@@ -214,6 +214,72 @@ static void test_bits_depend_on_no_grouping(void **state)
     }
 }
 
+static void reference_of(const float *in, const char *const (*attributes)[2], size_t count,
+                         float *out)
+{
+    muonium_options options;
+    assert_ok(muonium_options_init(&options, NULL));
+    for (size_t i = 0; i < count; i++) {
+        assert_ok(muonium_option_set(&options, attributes[i][0], attributes[i][1]));
+    }
+    muonium_shape one = {1, ROWS, COLS};
+    muonium_view from = muonium_dense(MUONIUM_F32, one, (void *)(uintptr_t)in);
+    muonium_view to = muonium_dense(MUONIUM_F32, one, out);
+    assert_ok(muonium_orthogonalize(one, &options.plan, &from, &to, NULL));
+}
+
+/* More settings than are kept, twice, in memory that is written anew for each call; among them
+ * texts that are equal end to end. */
+static void test_settings(void **state)
+{
+    (void)state;
+    static const char *const others[][2][2] = {
+        {{"form", "standard"}, {"coefficients", "original"}},
+        {{"form", "standard"}, {"coefficients", "quintic"}},
+        {{"steps", "1"}, {"eps", "2"}},
+        {{"steps", "12"}, {"eps", "2"}},
+        {{"steps", "1"}, {"eps", "22"}},
+        {{"eps", "2"}, {"steps", "1"}},
+        {{"steps", "2"}, {"steps", "1"}},
+        {{"steps", "1"}, {"steps", "2"}},
+    };
+    enum { OTHERS = sizeof others / sizeof *others, NUMBERS = 20 };
+    float in[SIZE], out[SIZE], expected[SIZE];
+    test_rng rng = test_rng_start("settings");
+    test_fill_normal_f32(&rng, in, SIZE);
+    for (int i = 0; i < 2 * (OTHERS + NUMBERS); i++) {
+        int number = i % (OTHERS + NUMBERS);
+        char texts[2][2][20] = {{"steps"}, {"safety_factor", "1.25"}};
+        if (number < OTHERS) {
+            for (int j = 0; j < 4; j++) {
+                snprintf(texts[j / 2][j % 2], sizeof texts[0][0], "%s",
+                         others[number][j / 2][j % 2]);
+            }
+        } else {
+            snprintf(texts[0][1], sizeof texts[0][1], "%d", number - OTHERS + 1);
+        }
+        const char *const given[2][2] = {{texts[0][0], texts[0][1]}, {texts[1][0], texts[1][1]}};
+        test_call call;
+        start(&call);
+        add(&call, MU_XLA_F32, in, out, 2, shape);
+        set(&call, given[0][0], given[0][1]);
+        set(&call, given[1][0], given[1][1]);
+        reference_of(in, given, 2, expected);
+        run(&call);
+        assert_memory_equal(out, expected, sizeof out);
+        memset(texts, '?', sizeof texts); /* which nothing that is kept may point to */
+        memset(out, 0, sizeof out);
+    }
+    for (int i = 0; i < 2; i++) { /* a mistake is one in every call */
+        test_call call;
+        start(&call);
+        add(&call, MU_XLA_F32, in, out, 2, shape);
+        set(&call, "steps", "3");
+        set(&call, "stops", "3");
+        refuse(&call, MU_XLA_INVALID_ARGUMENT, "stops");
+    }
+}
+
 static void test_types(void **state)
 {
     (void)state;
@@ -533,6 +599,7 @@ int main(void)
         cmocka_unit_test(test_metadata),
         cmocka_unit_test(test_only_execution_does_something),
         cmocka_unit_test(test_bits_depend_on_no_grouping),
+        cmocka_unit_test(test_settings),
         cmocka_unit_test(test_types),
         cmocka_unit_test(test_tables),
         cmocka_unit_test(test_skipped_matrices_become_zero),
