@@ -118,7 +118,7 @@ def main():
     parser.add_argument("--layers", type=int, default=12)
     arguments = parser.parse_args()
     info = muonium.info()
-    print(f"{info['kernel']}, {info['threads']} threads; jax {jax.__version__}, "
+    print(f"muonium {info['version']}, {info['kernel']}, {info['threads']} threads; jax {jax.__version__}, "
           f"optax {optax.__version__}\n")
     orthogonalizations()
     overhead()

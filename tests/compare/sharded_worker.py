@@ -8,6 +8,7 @@ import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint import state_dict as dcp_state
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, FullyShardedDataParallel, fully_shard
+from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
 
@@ -117,6 +118,7 @@ def fixed_steps(parameters, optimizer, steps=STEPS):
         generator = torch.Generator().manual_seed(step)
         for p in parameters:
             g = torch.randn(p.shape, generator=generator)
+            g = g.to(p.dtype)
             p.grad = distribute_tensor(g, p.device_mesh, p.placements) if isinstance(
                 p, DTensor) else g
         optimizer.step()
@@ -223,6 +225,32 @@ def check_ddp(mesh, path):
     train(wrapped, Muon(wrapped, **OPTIONS), STEPS)
     assert torch.equal(model.unused.weight, before)
     assert_apart(model.net, reference(STEPS)[0], 1e-6, "DDP")
+
+
+def check_zero(mesh, path):
+    """torch's ZeroRedundancyOptimizer, which gives each rank some parameters, without names."""
+    model, plain = net(), net()
+    wrapped = torch.nn.parallel.DistributedDataParallel(model)
+    train(wrapped, ZeroRedundancyOptimizer(wrapped.parameters(), Muon, **OPTIONS), STEPS)
+    train(plain, Muon(plain.parameters(), **OPTIONS), STEPS)
+    assert_apart(model, plain, 1e-6, "ZeroRedundancyOptimizer")
+
+
+def check_hsdp(mesh, path):
+    """One mesh dimension replicates, one shards; with f32 and with bf16 parameters."""
+    square = init_device_mesh("cpu", (2, mesh.size() // 2), mesh_dim_names=("replicate", "shard"))
+    model = sharded(square)
+    train(model, Muon(model, **OPTIONS), STEPS)
+    assert_apart(model, reference(STEPS)[0], 1e-6, "HSDP")
+    for kind, limit in ((torch.float32, 1e-6), (torch.bfloat16, 2.0**-8)):
+        plain = {name: torch.nn.Parameter(w.to(kind)) for name, w in weights({}).items()}
+        placed = {name: torch.nn.Parameter(distribute_tensor(w.to(kind), square, [Replicate(), Shard(0)]))
+                  for name, w in weights({}).items()}
+        before = {name: p.detach().clone() for name, p in plain.items()}
+        for named in (plain, placed):
+            fixed_steps(named.values(), Muon(list(named.items()), **{**OPTIONS, "lr": 1e-2}))
+        assert apart(placed.items(), plain.items()) <= limit
+        assert apart(plain.items(), before.items()) > 8 * limit
 
 
 def refused(error, *words):

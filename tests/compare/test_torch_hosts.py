@@ -87,6 +87,15 @@ def test_axolotl_passes_its_training_arguments():
     assert kept.param_groups[0]["recipe"] == "moonlight"
 
 
+def test_repr_tells_recipe_counts_and_kernel():
+    optimizer = muonium.torch.MuonFactory(recipe="moonlight")(gpt2(), lr=1e-3)
+    routes = [report.optimizer for report in optimizer.report()]
+    assert repr(optimizer).splitlines()[0] == (
+        f"<Muon recipe moonlight: {routes.count('muon')} Muon and {routes.count('adam')} AdamW "
+        f"parameters, kernel {muonium.info()['kernel']}>")
+    assert routes.count("muon") == 8 and routes.count("adam") > 8
+
+
 def test_the_factory_wants_a_model():
     with pytest.raises(TypeError, match="the model is of type list"):
         muonium.torch.MuonFactory()(list(gpt2().parameters()))

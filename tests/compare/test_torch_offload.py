@@ -3,6 +3,7 @@ f32 masters; and torchao's CPUOffloadOptimizer around muonium.torch.Muon. No GPU
 """
 import contextlib
 import copy
+import sys
 import types
 
 import pytest
@@ -10,10 +11,13 @@ import torch
 import torchao.optim.cpu_offload as torchao_offload
 from torch.distributed.checkpoint import state_dict as dcp_state
 
-import beside  # noqa: F401, finds the package
+import beside
 
 import muonium
 from muonium.torch import Muon, OffloadMuon
+
+sys.path.append(str(beside.ROOT / "bench"))
+from offload import overlap  # noqa: E402
 
 torch.set_num_threads(1)
 OPTIONS = {"lr": 5e-3, "recipe": "muonium", "weight_decay": 0.1}
@@ -190,6 +194,17 @@ def test_files_without_masters_are_refused(tmp_path):
     train(model, optimizer, 2, 2)
     train(again, other, 2, 2)
     assert_same_bits(model, again)
+
+
+def test_copies_are_hidden_behind_computation():
+    """bench/offload.py measures 86 to 100 %. Other work on the machine only lowers it."""
+    best = {"gradient": 0.0, "return": 0.0}
+    for _ in range(5):
+        for direction, (_, _, hidden) in overlap(512, 8, 512, 3, bucket_bytes=1 << 20).items():
+            best[direction] = max(best[direction], hidden)
+        if min(best.values()) >= 0.3:
+            return
+    raise AssertionError(best)
 
 
 def test_accumulation():

@@ -1,6 +1,9 @@
 """torch.ops.muonium.orthogonalize under everything that PyTorch does with an operator, and in the
 places where other Muons take one.
 """
+import importlib
+import shutil
+
 import pytest
 import torch
 
@@ -54,6 +57,13 @@ def test_compile_keeps_one_graph():
     assert torch.equal(compiled(x), 0.2 * OPERATOR(x + 1, steps=8))
 
 
+@pytest.mark.skipif(shutil.which("g++") is None, reason="inductor needs a C++ compiler")
+def test_inductor():
+    x = batch()
+    compiled = torch.compile(lambda g: 0.5 * OPERATOR(2 * g, steps=8), fullgraph=True)
+    assert torch.equal(compiled(x), 0.5 * OPERATOR(2 * x, steps=8))
+
+
 def test_export():
     class Model(torch.nn.Module):
         def forward(self, x):
@@ -102,7 +112,7 @@ def test_in_the_place_of_dion():
 
 def test_in_the_place_of_deepspeed(monkeypatch):
     monkeypatch.setenv("TORCHDYNAMO_DISABLE", "1")
-    original = pytest.importorskip("deepspeed.runtime.zero.muon.original_muon")
+    original = importlib.import_module("deepspeed.runtime.zero.muon.original_muon")
     x, momentum = batch()[0], torch.zeros(8, 5)
     theirs = original.muon_update(x.clone(), momentum.clone(), ns_method="standard")
     asked = []

@@ -31,6 +31,7 @@ def run(ranks, checks, path):
 
 @pytest.mark.skipif(not torch.distributed.is_gloo_available(), reason="torch has no gloo")
 def test_processes(tmp_path):
-    run(2, ["fsdp2", "options", "state_dict", "ddp", "save", "only_adam", "devices"],
-        tmp_path)
+    run(2, ["fsdp2", "options", "state_dict", "ddp", "zero", "save", "only_adam",
+            "devices"], tmp_path)
     run(3, ["load", "fsdp2", "options", "errors"], tmp_path)
+    run(4, ["hsdp"], tmp_path)

@@ -117,6 +117,7 @@ assert_type(muonium.torch.Muon([]).report()[0].steps, int)
 assert_type(muonium.torch.Muon([]).counters(), Dict[str, Any])
 offload: muonium.torch.Muon = muonium.torch.OffloadMuon([], max_norm=1.0, bucket_bytes=1 << 20)
 assert_type(muonium.torch.parameter_groups(Any), List[Dict[str, Any]])
+assert_type(muonium.torch.MuonFactory(lr=0.1)(Any, betas=(0.9, 0.95)), muonium.torch.Muon)
 
 muonium.torch.Muon([], weight_decay="much")  # incompatible type "str"
 muonium.torch.OffloadMuon([], max_norm="1")  # incompatible type "str"

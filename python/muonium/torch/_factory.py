@@ -57,7 +57,7 @@ class MuonFactory:
     heads for matrices of the hidden layers. The factory sees the model: see parameter_groups. The
     keywords are those of Muon; the recipe is "muonium" unless they say otherwise. Its steps are as
     large as AdamW's, so that the learning rate can stay. lr and weight_decay that are not given
-    come from the training arguments, where the trainer passes them.
+    come from the training arguments, where they are passed. The Trainer passes none: lr is required.
     """
 
     def __init__(self, **options: Any):
