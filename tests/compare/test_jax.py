@@ -183,6 +183,49 @@ assert np.array_equal(jax.jit(orthogonalize)(y), orthogonalize(x))
 """, XLA_FLAGS=os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=2")
 
 
+def test_bits_do_not_depend_on_jit():
+    x, y = normal(40, 24), normal(3, 24, 24)
+    for options in ({}, {"steps": 8}, {"precision": "bf16"}, {"form": "standard"}):
+        plain = orthogonalize((x, y), **options)
+        jitted = jax.jit(lambda z, options=options: orthogonalize(z, **options))((x, y))
+        assert same_bits(plain[0], jitted[0]) and same_bits(plain[1], jitted[1])
+
+
+TWO_DEVICES = """
+import jax, optax
+import beside, muonium.optax
+cpu, accelerator = jax.devices()
+params = jax.device_put({"w": jax.numpy.ones((8, 6)), "b": jax.numpy.ones(6)}, accelerator)
+grads = jax.device_put({"w": jax.random.normal(jax.random.key(0), (8, 6)), "b": jax.numpy.ones(6)},
+                       accelerator)
+optimizer = muonium.optax.muon(0.02)
+expected, other = params, optimizer.init(params)
+state = optimizer.init(jax.device_put(params, cpu))
+update = jax.jit(optimizer.update)
+for _ in range(3):
+    updates, state = update(jax.device_put(grads, cpu), state, jax.device_put(params, cpu))
+    params = optax.apply_updates(params, jax.device_put(updates, accelerator))
+    moved, other = update(grads, other, expected)
+    expected = optax.apply_updates(expected, moved)
+assert all(leaf.devices() == {cpu} for leaf in jax.tree.leaves(state))
+assert all(leaf.devices() == {accelerator} for leaf in jax.tree.leaves(params))
+assert (params["w"] == expected["w"]).all() and (params["b"] == expected["b"]).all()
+try:
+    update(jax.device_put(grads, cpu), optimizer.init(params), jax.device_put(params, cpu))
+except ValueError as error:
+    assert "incompatible devices" in str(error), error
+else:
+    raise AssertionError("the state must be on the CPU, too")
+print("done")
+"""
+
+
+def test_the_update_of_a_model_on_another_device():
+    """As docs/jax.md writes it for a GPU."""
+    flags = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=2"
+    assert run_python(TWO_DEVICES, XLA_FLAGS=flags) == "done\n"
+
+
 def test_donation_works_in_place():
     """No second array: the result is the memory of the argument, and nothing is copied."""
     x = 2 * normal(64, 96)  # memory of XLA, not of NumPy

@@ -16,3 +16,7 @@ assert _source.count(THEIRS) == 1
 _module = {"__name__": "optax_muon_test"}
 exec(compile(_source.replace(THEIRS, OURS), str(PATH), "exec"), _module)
 MuonTest = _module["MuonTest"]
+
+
+def test_they_are_all_there():
+    assert len([name for name in dir(MuonTest) if name.startswith("test")]) == 32
