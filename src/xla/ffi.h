@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 enum { MU_XLA_MAJOR = 0, MU_XLA_MINOR = 3 }; /* the version of the interface described here */
+enum { MU_XLA_FIRST_MINOR = 1 };             /* the first that JAX had */
 
 enum { MU_XLA_METADATA = 1 };                 /* type of an extension */
 enum { MU_XLA_EXECUTE = 3 };                  /* stage of a call */

@@ -397,13 +397,14 @@ static mu_xla_error *run(const mu_xla_frame *frame, xla_call *call)
 }
 
 /* The version of the interface that this handler was written for, or the earlier minor version of
- * an older XLA: minor versions only add, and nothing that is used here was added. */
+ * an older XLA: minor versions only add, and nothing that is used here was added. XLA of version
+ * 0.1 does not tell its version here. */
 static void describe(const mu_xla_api *api, mu_xla_metadata *metadata)
 {
-    bool older =
-        api != NULL && api->version.major == MU_XLA_MAJOR && api->version.minor < MU_XLA_MINOR;
+    int theirs = api == NULL ? MU_XLA_FIRST_MINOR : api->version.minor;
+    bool older = (api == NULL || api->version.major == MU_XLA_MAJOR) && theirs < MU_XLA_MINOR;
     metadata->version.major = MU_XLA_MAJOR;
-    metadata->version.minor = older ? api->version.minor : MU_XLA_MINOR;
+    metadata->version.minor = older ? theirs : MU_XLA_MINOR;
     metadata->traits = 0;
 }
 
