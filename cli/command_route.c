@@ -307,9 +307,7 @@ const command command_route = {
         "table also has the number of matrices to orthogonalise per step, the form and "
         "precision of the iteration, its flops, and the memory of the optimizer state. Totals "
         "follow, with the teams of threads and the scratch memory of a step. Only the header of "
-        "the file is read.
-
-"
+        "the file is read.\n\n"
         "Tensors of types that are not trained, such as I64, are marked. Fused matrices are listed "
         "with the split that --split would apply. A route that looks wrong gets a warning.\n\n"
         "By default (routing muonium) embeddings, heads, norms, biases, routers and gains go to "
