@@ -37,6 +37,7 @@ typedef struct route {
 typedef struct totals {
     size_t muon, adam, untrained, matrices;
     uint64_t state_bytes, parameters;
+    uint64_t wide_bytes; /* of a state in f32 */
     double flops;
     muonium_counters counters; /* of the description */
 } totals;
@@ -58,7 +59,17 @@ static muonium_status find_route(const muonium_optimizer *description, const muo
     return status == MUONIUM_OK ? muonium_report(description, (*number)++, &found->report) : status;
 }
 
-static void count(const route *found, totals *sum)
+/* What f32 would take more than the type of the momentum or first moment. */
+static uint64_t saved_bytes(const route *found, const muonium_options *chosen)
+{
+    uint64_t elements = tensor_elements(found->entry);
+    muonium_dtype dtype = found->report.muon ? chosen->state_dtype : chosen->adam_state_dtype;
+    uint64_t blocks = (elements + MUONIUM_STATE_BLOCK - 1) / MUONIUM_STATE_BLOCK;
+    return elements * (sizeof(float) - muonium_dtype_size(dtype)) -
+           (dtype == MUONIUM_INT8 ? blocks * sizeof(float) : 0);
+}
+
+static void count(const route *found, const muonium_options *chosen, totals *sum)
 {
     if (!found->trained) {
         sum->untrained++;
@@ -68,6 +79,7 @@ static void count(const route *found, totals *sum)
     sum->adam += !found->report.muon;
     sum->matrices += found->report.matrices;
     sum->state_bytes += found->report.state_bytes;
+    sum->wide_bytes += found->report.state_bytes + saved_bytes(found, chosen);
     sum->parameters += tensor_elements(found->entry);
     sum->flops += found->report.flops;
 }
@@ -149,11 +161,14 @@ static void print_totals(const totals *sum)
     unit_text flops = units_flops(sum->flops), state = units_bytes(sum->state_bytes);
     unit_text scratch = units_bytes(sum->counters.scratch_bytes);
     int threads = muonium_threads();
+    unit_text wide = units_bytes(sum->wide_bytes);
+    bool narrow = sum->state_bytes < sum->wide_bytes;
     printf("\n%zu tensor%s by Muon, %zu by AdamW, %zu not trained; %llu parameters\n"
-           "%zu %s orthogonalised per step, %s; state %s\n",
+           "%zu %s orthogonalised per step, %s; state %s%s%s%s\n",
            sum->muon, sum->muon == 1 ? "" : "s", sum->adam, sum->untrained,
            (unsigned long long)sum->parameters, sum->matrices,
-           sum->matrices == 1 ? "matrix" : "matrices", flops.text, state.text);
+           sum->matrices == 1 ? "matrix" : "matrices", flops.text, state.text,
+           narrow ? " (in f32: " : "", narrow ? wide.text : "", narrow ? ")" : "");
     printf("on %d thread%s: %zu team%s of at most %zu, scratch %s\n", threads,
            threads == 1 ? "" : "s", sum->counters.teams, sum->counters.teams == 1 ? "" : "s",
            sum->counters.team_width, scratch.text);
@@ -208,6 +223,7 @@ static void write_totals(json *writer, const totals *sum)
     json_integer(writer, "matrices", (long long)sum->matrices);
     json_number(writer, "flops", sum->flops);
     json_integer(writer, "state_bytes", (long long)sum->state_bytes);
+    json_integer(writer, "f32_state_bytes", (long long)sum->wide_bytes);
     json_integer(writer, "threads", muonium_threads());
     json_integer(writer, "teams", (long long)sum->counters.teams);
     json_integer(writer, "team_width", (long long)sum->counters.team_width);
@@ -229,7 +245,8 @@ static void write_warning(void *context, const char *line)
 }
 
 static int route_all(const command *self, const muonium_reader *reader,
-                     const muonium_optimizer *description, bool as_json)
+                     const muonium_optimizer *description, const muonium_options *chosen,
+                     bool as_json)
 {
     json writer = {.out = stdout};
     totals sum = {0};
@@ -252,7 +269,7 @@ static int route_all(const command *self, const muonium_reader *reader,
             MUONIUM_OK) {
             return message_failed(self->name, "%s", muonium_last_error());
         }
-        count(&found, &sum);
+        count(&found, chosen, &sum);
         if (as_json) {
             write_route(&writer, &found);
         } else {
@@ -292,7 +309,7 @@ static int run(const command *self, const arguments *given)
         code = message_failed(self->name, "%s", muonium_last_error());
     }
     if (code == EXIT_OK) {
-        code = route_all(self, reader, description, given->value[JSON].given);
+        code = route_all(self, reader, description, &chosen, given->value[JSON].given);
     }
     muonium_destroy(description);
     muonium_reader_close(reader);
@@ -306,8 +323,8 @@ const command command_route = {
         "Shows for each tensor of MODEL.safetensors whether it gets Muon or AdamW, and why. The "
         "table also has the number of matrices to orthogonalise per step, the form and "
         "precision of the iteration, its flops, and the memory of the optimizer state. Totals "
-        "follow, with the teams of threads and the scratch memory of a step. Only the header of "
-        "the file is read.\n\n"
+        "follow, with the teams of threads and the scratch memory of a step; with state in bf16 or "
+        "int8 they also say what it would take in f32. Only the header of the file is read.\n\n"
         "Tensors of types that are not trained, such as I64, are marked. Fused matrices are listed "
         "with the split that --split would apply. A route that looks wrong gets a warning.\n\n"
         "By default (routing muonium) embeddings, heads, norms, biases, routers and gains go to "

@@ -219,8 +219,8 @@ MUONIUM_API int muonium_preset_rows(int index);
 
 /* --------------------------------------------------------------- matrices -- */
 
-/* Types of numbers. Matrices and parameters are stored in the first four types. The others are
- * precisions of the iteration only. */
+/* Types of numbers. Matrices and parameters are stored in the first four types. The next four are
+ * precisions of the iteration only. MUONIUM_INT8 is a type of state only. */
 typedef enum muonium_dtype {
     MUONIUM_F32 = 0,
     MUONIUM_F64 = 1,
@@ -228,8 +228,14 @@ typedef enum muonium_dtype {
     MUONIUM_F16 = 3,
     MUONIUM_FIXED23 = 4, /* f32 matrices; products of integers of 23 bits and sign */
     MUONIUM_FIXED15 = 5, /* f32 matrices; products of integers of 15 bits and sign */
-    MUONIUM_AUTO = 6     /* F32 or FIXED23, whichever is faster for the shape on this CPU */
+    MUONIUM_AUTO = 6,    /* F32 or FIXED23, whichever is faster for the shape on this CPU */
+    MUONIUM_INT8 = 7     /* integers from -127 to 127; each MUONIUM_STATE_BLOCK have an f32 scale */
 } muonium_dtype;
+
+/* The number of consecutive elements of MUONIUM_INT8 state with one scale. An element is its
+ * integer times the scale of its block. Block i has the elements from i * MUONIUM_STATE_BLOCK on,
+ * in the order of the parameter; the last block may be shorter. */
+#define MUONIUM_STATE_BLOCK 2048
 
 /* The number of bytes per element. It is 0 for an unknown type and for a type that is not
  * stored. */
@@ -698,11 +704,12 @@ typedef struct muonium_options {
                                  "w13", "gate_up_proj", ...) and FLATTEN for others */
 
     /* Storage */
-    muonium_dtype state_dtype; /* the type of the momentum, MUONIUM_F32 or MUONIUM_BF16 */
+    muonium_dtype state_dtype; /* the type of the momentum: MUONIUM_F32, MUONIUM_BF16 or
+                                  MUONIUM_INT8 */
     bool master;               /* keep f32 copies of half-precision parameters and step those */
     bool stochastic_rounding;  /* round half-precision parameters up or down at random, without
                                   bias; the result does not depend on the number of threads */
-    uint64_t seed;             /* of stochastic_rounding */
+    uint64_t seed;             /* of stochastic_rounding and state_stochastic */
 
     /* These are taken from the options of muonium_create, not from those of groups. */
     size_t scratch_bytes; /* scratch memory beyond what one matrix needs. With more, more teams of
@@ -754,6 +761,14 @@ typedef struct muonium_options {
     double fraction;             /* above 0, at most 1 */
     double ef_decay;             /* from 0 to below 1 */
     muonium_selection selection; /* which slices */
+
+    /* More of storage */
+    muonium_dtype adam_state_dtype; /* the type of AdamW's first moment: MUONIUM_F32 or
+                                       MUONIUM_INT8. The second moment is f32. */
+    bool state_stochastic; /* round state of MUONIUM_INT8 up or down at random, without bias; to
+                              nearest, an element below a few hundredths of the largest of its block
+                              may stay where it is. The result does not depend on the number of
+                              threads. */
 } muonium_options;
 
 /* Fill the options with a recipe. NULL or "muonium" selects the defaults of this library. "motif",
@@ -1195,7 +1210,7 @@ typedef struct muonium_state {
     size_t elements;              /* the number of elements of the parameter */
     void *momentum;               /* Muon: the momentum */
     muonium_dtype momentum_dtype; /* the type of the momentum, options.state_dtype */
-    float *exp_avg;               /* AdamW: the first moment */
+    void *exp_avg;                /* AdamW: the first moment */
     float *exp_avg_sq;            /* AdamW: the second moment */
     float *normuon;               /* NorMuon: the mean squares, `rows` numbers */
     size_t rows;                  /* NorMuon: the number of rows, or of columns if these have the
@@ -1205,6 +1220,10 @@ typedef struct muonium_state {
     float *radius;                /* hyperball: the norms of `matrices` matrices; 0 before the first
                                      step */
     size_t matrices;              /* hyperball: the number of matrices */
+    float *momentum_scale;        /* momentum of MUONIUM_INT8: the scales of its `blocks` blocks */
+    muonium_dtype exp_avg_dtype;  /* the type of the first moment, options.adam_state_dtype */
+    float *exp_avg_scale;         /* a first moment of MUONIUM_INT8: the scales of its blocks */
+    size_t blocks;                /* the number of blocks of MUONIUM_STATE_BLOCK elements */
 } muonium_state;
 
 /* Get pointers to the state of a parameter. The caller may read and write the arrays between
@@ -1239,8 +1258,8 @@ static inline muonium_status muonium_set_state(muonium_optimizer *optimizer, siz
  * types that this library cannot compute with can therefore be listed and copied. */
 
 /* Convert between a type and its name in the format. muonium_dtype_name returns NULL for an
- * unknown type. muonium_dtype_named sets *dtype and returns true. For a name that is none of the
- * types above it returns false and leaves *dtype unchanged. */
+ * unknown type. muonium_dtype_named sets *dtype, to a type of matrices and parameters, and returns
+ * true. For any other name, "I8" among them, it returns false and leaves *dtype unchanged. */
 MUONIUM_API const char *muonium_dtype_name(muonium_dtype dtype);
 MUONIUM_API bool muonium_dtype_named(const char *name, muonium_dtype *dtype);
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from ._library import DTYPES
 
 F32, F64, BF16, F16 = range(4)
+INT8 = 7  # of state only
 SIZES = (4, 8, 2, 2)  # bytes of each type
 
 

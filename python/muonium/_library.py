@@ -132,7 +132,9 @@ class State(Structure):
     _fields_ = [("struct_size", c_size_t), ("steps", ctypes.c_uint64), ("elements", c_size_t), ("momentum", c_void_p),
                 ("momentum_dtype", c_int), ("exp_avg", c_void_p), ("exp_avg_sq", c_void_p),
                 ("normuon", c_void_p), ("rows", c_size_t), ("master", c_void_p),
-                ("adamuon", c_void_p), ("radius", c_void_p), ("matrices", c_size_t)]
+                ("adamuon", c_void_p), ("radius", c_void_p), ("matrices", c_size_t),
+                ("momentum_scale", c_void_p), ("exp_avg_dtype", c_int), ("exp_avg_scale", c_void_p),
+                ("blocks", c_size_t)]
 
 
 class QK(Structure):

@@ -252,9 +252,9 @@ def _explicit(function):
 _OBEYED = {"lr", "weight_decay", "momentum", "adam_lr", "adam_lr_scale", "adam_weight_decay",
            "momentum_form", "nesterov", "nesterov_form", "scale", "scale_factor", "adam",
            "nadamw_form", "adam_beta1", "adam_beta2", "adam_eps", "adam_eps_root"}
-_LEFT_TO_OPTAX = {"state_dtype", "master", "stochastic_rounding", "seed", "spatial_normalize",
-                  "routing", "patterns", "only_patterns", "split_fused", "min_dim", "max_aspect",
-                  "only_2d", "kernels_in_out", "layout_3d", "scratch_bytes", "log"}
+_LEFT_TO_OPTAX = {"state_dtype", "adam_state_dtype", "state_stochastic", "master",
+                  "stochastic_rounding", "seed", "spatial_normalize", "routing", "patterns",
+                  "only_patterns", "split_fused", "min_dim", "max_aspect", "only_2d", "kernels_in_out", "layout_3d", "scratch_bytes", "log"}
 
 
 def _options_of(recipe):

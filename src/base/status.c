@@ -116,6 +116,8 @@ size_t muonium_dtype_size(muonium_dtype dtype)
         return 2;
     case MUONIUM_F16:
         return 2;
+    case MUONIUM_INT8:
+        return 1;
     case MUONIUM_FIXED23:
     case MUONIUM_FIXED15:
     case MUONIUM_AUTO:

@@ -18,10 +18,8 @@ static const struct {
 };
 
 static const char *const computed[] = {
-    [MUONIUM_F32] = "F32",
-    [MUONIUM_F64] = "F64",
-    [MUONIUM_BF16] = "BF16",
-    [MUONIUM_F16] = "F16",
+    [MUONIUM_F32] = "F32", [MUONIUM_F64] = "F64", [MUONIUM_BF16] = "BF16",
+    [MUONIUM_F16] = "F16", [MUONIUM_INT8] = "I8",
 };
 
 unsigned mu_dtype_bits(const char *name)
@@ -63,7 +61,7 @@ const char *muonium_dtype_name(muonium_dtype dtype)
 
 bool muonium_dtype_named(const char *name, muonium_dtype *dtype)
 {
-    for (size_t i = 0; i < sizeof computed / sizeof computed[0]; i++) {
+    for (size_t i = 0; i <= MUONIUM_F16; i++) {
         if (name != NULL && strcmp(computed[i], name) == 0) {
             *dtype = (muonium_dtype)i;
             return true;

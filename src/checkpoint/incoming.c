@@ -6,6 +6,8 @@
 #include <string.h>
 
 #include "base/half.h"
+#include "checkpoint/crc32c.h"
+#include "optimizer/blocks.h"
 
 muonium_status mu_incoming_begin(mu_incoming *incoming, muonium_optimizer *optimizer)
 {
@@ -61,6 +63,17 @@ bool mu_incoming_is_plain(const mu_incoming_array *array)
     return array->dtype == array->array.dtype && !(array->factor != 1);
 }
 
+void mu_incoming_compute(mu_incoming *incoming, size_t parameter, const mu_state_array *array)
+{
+    mu_incoming_array *scales = mu_incoming_add(incoming, parameter, array, array->dtype, 1);
+    for (mu_incoming_array *other = incoming->arrays; other < scales; other++) {
+        if (other->parameter == scales->parameter && other->array.spec->scale == array->kind) {
+            other->computes = scales;
+            scales->computed = true;
+        }
+    }
+}
+
 static double element_at(const void *from, muonium_dtype dtype, size_t index)
 {
     const char *at = (const char *)from + index * muonium_dtype_size(dtype);
@@ -79,7 +92,36 @@ static double element_at(const void *from, muonium_dtype dtype, size_t index)
     return (double)mu_f32_from_half(dtype, half);
 }
 
-void mu_incoming_convert(mu_incoming_array *array, size_t first, const void *from, size_t count)
+/* Converted value i of those from `source` on in the file. */
+static float value_at(const mu_incoming_array *array, const void *from, size_t source, size_t i)
+{
+    if (array->dtype == MUONIUM_INT8) {
+        float scale = array->scales[(source + i) / MUONIUM_STATE_BLOCK];
+        return (float)((double)scale * ((const int8_t *)from)[i] * array->factor);
+    }
+    return (float)(element_at(from, array->dtype, i) * array->factor);
+}
+
+static void quantize_values(const mu_incoming_array *array, size_t first, const void *from,
+                            size_t count)
+{
+    enum { BLOCK = MUONIUM_STATE_BLOCK };
+    const mu_elementwise *elementwise = mu_elementwise_for(mu_cpu_usable());
+    const mu_dither nearest = {.on = false};
+    float *scales = array->computes->values, values[BLOCK];
+    int8_t *to = array->values;
+    for (size_t done = 0; done < count; done += BLOCK) {
+        size_t left = count - done, n = left < BLOCK ? left : BLOCK;
+        for (size_t i = 0; i < n; i++) {
+            values[i] = value_at(array, from, 0, done + i); /* not int8 */
+        }
+        scales[(first + done) / BLOCK] =
+            mu_quantize(elementwise, values, n, &nearest, to + first + done);
+    }
+}
+
+void mu_incoming_convert(mu_incoming_array *array, size_t first, const void *from, size_t source,
+                         size_t count)
 {
     char *to = array->values;
     if (mu_incoming_is_plain(array)) {
@@ -87,8 +129,12 @@ void mu_incoming_convert(mu_incoming_array *array, size_t first, const void *fro
         memcpy(to + first * bytes, from, count * bytes);
         return;
     }
+    if (array->array.dtype == MUONIUM_INT8) {
+        quantize_values(array, first, from, count);
+        return;
+    }
     for (size_t i = 0; i < count; i++) {
-        float value = (float)(element_at(from, array->dtype, i) * array->factor);
+        float value = value_at(array, from, source, i);
         if (array->array.dtype == MUONIUM_BF16) {
             ((uint16_t *)(void *)to)[first + i] = mu_bf16_from_f32(value);
         } else {
@@ -103,16 +149,62 @@ bool mu_incoming_is_sound(const mu_incoming_array *array, size_t first, size_t c
 {
     mu_state_values values =
         mu_state_values_of(array->parameter, &array->array, array->values, first, count);
-    return mu_state_is_sound(&values);
+    if (!array->computes) {
+        return mu_state_is_sound(&values);
+    }
+    size_t block = first / MUONIUM_STATE_BLOCK;
+    return mu_incoming_is_sound(array->computes, block, mu_state_blocks(first + count) - block);
 }
 
 muonium_status mu_incoming_fault(const mu_incoming_array *array, const char *label)
 {
+    array = array->computes ? array->computes : array;
     mu_state_values values = mu_state_values_of(array->parameter, &array->array, array->values, 0,
                                                 array->array.elements);
     mu_state_refusal refusal = {label, "nothing was loaded; load an earlier checkpoint",
-                                MUONIUM_FORMAT, !mu_incoming_is_plain(array)};
+                                MUONIUM_FORMAT, array->computed || !mu_incoming_is_plain(array)};
     return mu_state_fault(&values, &refusal);
+}
+
+/* ---- scales of a source ---- */
+
+static muonium_status read_scales(mu_incoming_array *array, const muonium_reader *reader,
+                                  const char *label, bool checksums)
+{
+    size_t blocks = mu_state_blocks(array->array.elements), bytes = blocks * sizeof(float);
+    array->scales = mu_alloc(bytes);
+    if (!array->scales) {
+        return mu_state_no_memory();
+    }
+    muonium_status status =
+        muonium_reader_read(reader, array->scale_entry, 0, array->scales, bytes);
+    if (status != MUONIUM_OK) {
+        return status;
+    }
+    uint32_t crc = checksums ? mu_crc32c(0, array->scales, bytes) : array->scale_crc;
+    if (crc != array->scale_crc) {
+        return mu_checksum_mismatch(reader, array->scale_entry, array->scale_crc, crc);
+    }
+    mu_state_values values = {.parameter = array->parameter,
+                              .kind = array->array.spec->scale,
+                              .dtype = MUONIUM_F32,
+                              .data = array->scales,
+                              .count = blocks};
+    mu_state_refusal refusal = {label, "nothing was loaded; load an earlier checkpoint",
+                                MUONIUM_FORMAT, false};
+    return mu_state_is_sound(&values) ? MUONIUM_OK : mu_state_fault(&values, &refusal);
+}
+
+muonium_status mu_incoming_read_scales(mu_incoming *incoming, const muonium_reader *reader,
+                                       const char *label, bool checksums)
+{
+    muonium_status status = MUONIUM_OK;
+    for (size_t i = 0; status == MUONIUM_OK && i < incoming->count; i++) {
+        if (incoming->arrays[i].scale_entry) {
+            status = read_scales(&incoming->arrays[i], reader, label, checksums);
+        }
+    }
+    return status;
 }
 
 /* ---- handing over ---- */
@@ -154,6 +246,7 @@ void mu_incoming_release(mu_incoming *incoming)
 {
     for (size_t i = 0; i < incoming->count; i++) {
         mu_free(incoming->arrays[i].values);
+        mu_free(incoming->arrays[i].scales);
     }
     mu_free(incoming->arrays);
     mu_free(incoming->parameters);

@@ -9,7 +9,8 @@
 #include "checkpoint/state.h"
 
 /* One array, from the file or the caller. */
-typedef struct mu_incoming_array {
+typedef struct mu_incoming_array mu_incoming_array;
+struct mu_incoming_array {
     mu_parameter *parameter;
     mu_state_array array;       /* the array of the optimizer that is overwritten in the end */
     void *values;               /* converted to array.dtype */
@@ -18,7 +19,13 @@ typedef struct mu_incoming_array {
     const muonium_entry *entry; /* the source in a file; NULL: `from` */
     uint32_t crc;               /* expected checksum of the entry */
     const void *from;           /* the source in memory; NULL: zeros */
-} mu_incoming_array;
+    /* Between int8 and other types. */
+    const muonium_entry *scale_entry; /* the scales of an int8 source that becomes another type */
+    uint32_t scale_crc;               /* expected checksum of these */
+    float *scales;                    /* their values, which mu_incoming_read_scales reads */
+    mu_incoming_array *computes;      /* the array of scales that the conversion to int8 computes */
+    bool computed;                    /* such an array: it has no source */
+};
 
 /* What is loaded for one parameter. */
 typedef struct mu_incoming_parameter {
@@ -44,11 +51,22 @@ mu_incoming_array *mu_incoming_add(mu_incoming *incoming, size_t parameter,
 /* Allocate the values of all arrays. */
 muonium_status mu_incoming_allocate(mu_incoming *incoming);
 
+/* Add an array of scales that has no source: the conversion of the int8 array that they belong to,
+ * which was added before, computes them. */
+void mu_incoming_compute(mu_incoming *incoming, size_t parameter, const mu_state_array *array);
+
+/* Read and check the scales of all int8 sources that become another type. `checksums`: they have
+ * some. */
+muonium_status mu_incoming_read_scales(mu_incoming *incoming, const muonium_reader *reader,
+                                       const char *label, bool checksums);
+
 /* Whether the values need no conversion. */
 bool mu_incoming_is_plain(const mu_incoming_array *array);
 
-/* Convert `count` elements, to values[first] and following. */
-void mu_incoming_convert(mu_incoming_array *array, size_t first, const void *from, size_t count);
+/* Convert `count` elements, to values[first] and following. To int8: whole blocks. They are those
+ * from `source` on of the array in the file, in which parts of it may begin later. */
+void mu_incoming_convert(mu_incoming_array *array, size_t first, const void *from, size_t source,
+                         size_t count);
 
 /* Whether `count` converted values are accepted; and an error that names the first that is not.
  * `label` names the source. */

@@ -14,6 +14,9 @@ enum {
     WORTH_THREADS = 8 * MU_STATE_PIECE /* bytes from which several threads are used */
 };
 
+_Static_assert(MU_STATE_PIECE % (sizeof(double) * MUONIUM_STATE_BLOCK) == 0,
+               "a piece of any type has whole blocks of int8 state");
+
 typedef struct piece {
     mu_incoming_array *array;
     size_t first, count; /* elements */
@@ -39,7 +42,7 @@ static muonium_status fetch_piece(const read_round *r, piece *p, unsigned worker
     if (!array->entry) {
         if (array->from) {
             mu_incoming_convert(array, p->first, (const char *)array->from + p->first * element,
-                                p->count);
+                                p->first, p->count);
         } else {
             memset((char *)array->values + p->first * element, 0, p->count * element);
         }
@@ -61,7 +64,7 @@ static muonium_status fetch_piece(const read_round *r, piece *p, unsigned worker
         p->crc = mu_crc32c(0, to, p->count * element);
     }
     if (status == MUONIUM_OK && !plain) {
-        mu_incoming_convert(array, p->first, to, p->count);
+        mu_incoming_convert(array, p->first, to, p->first, p->count);
     }
     return status;
 }
@@ -134,6 +137,9 @@ static muonium_status run_all(mu_incoming *incoming, read_round *r, unsigned wor
     for (size_t i = 0; i < incoming->count; i++) {
         mu_incoming_array *array = &incoming->arrays[i];
         size_t most = MU_STATE_PIECE / muonium_dtype_size(array->dtype);
+        if (array->computed) {
+            continue;
+        }
         for (size_t first = 0; status == MUONIUM_OK && first < array->array.elements;
              first += most) {
             size_t left = array->array.elements - first;
@@ -156,6 +162,10 @@ static muonium_status run_all(mu_incoming *incoming, read_round *r, unsigned wor
 muonium_status mu_incoming_read(mu_incoming *incoming, const mu_reading *reading)
 {
     muonium_status status = mu_incoming_allocate(incoming);
+    if (status == MUONIUM_OK) {
+        status =
+            mu_incoming_read_scales(incoming, reading->reader, reading->label, reading->checksums);
+    }
     if (status != MUONIUM_OK) {
         return status;
     }
@@ -163,7 +173,7 @@ muonium_status mu_incoming_read(mu_incoming *incoming, const mu_reading *reading
     bool converts = false;
     for (size_t i = 0; i < incoming->count; i++) {
         const mu_incoming_array *array = &incoming->arrays[i];
-        total += array->array.elements * muonium_dtype_size(array->dtype);
+        total += array->computed ? 0 : array->array.elements * muonium_dtype_size(array->dtype);
         converts = converts || (array->entry && !mu_incoming_is_plain(array));
     }
     bool alone =

@@ -74,11 +74,27 @@ typedef struct loading {
     listing misfits, missing, left_over;
 } loading;
 
+/* The type of an entry of state. */
+static bool state_dtype_of(const muonium_entry *entry, muonium_dtype *dtype)
+{
+    if (strcmp(entry->dtype, muonium_dtype_name(MUONIUM_INT8)) == 0) {
+        *dtype = MUONIUM_INT8;
+        return true;
+    }
+    return muonium_dtype_named(entry->dtype, dtype);
+}
+
+static bool is_int8(const muonium_entry *entry)
+{
+    muonium_dtype dtype;
+    return entry && state_dtype_of(entry, &dtype) && dtype == MUONIUM_INT8;
+}
+
 /* The entry of an array of a parameter; NULL if the file has none. */
-static muonium_status find_entry(loading *l, const mu_parameter *p, const mu_state_array *array,
+static muonium_status find_entry(loading *l, const mu_parameter *p, const mu_state_spec *spec,
                                  const muonium_entry **entry)
 {
-    const char *name = mu_join(&l->scratch, p->name, ".", array->spec->name);
+    const char *name = mu_join(&l->scratch, p->name, ".", spec->name);
     if (name == NULL) {
         return mu_state_no_memory();
     }
@@ -86,10 +102,10 @@ static muonium_status find_entry(loading *l, const mu_parameter *p, const mu_sta
     return MUONIUM_OK;
 }
 
-static void miss(loading *l, const mu_parameter *p, const mu_state_array *array)
+static void miss(loading *l, const mu_parameter *p, const mu_state_spec *spec)
 {
     mu_quoted name = mu_quote(p->name);
-    list(&l->missing, "%s of %s", array->spec->name, name.text);
+    list(&l->missing, "%s of %s", spec->name, name.text);
 }
 
 /* Whether shape and type of an entry suit the array; if not, lists why. */
@@ -97,11 +113,12 @@ static bool entry_fits(loading *l, const mu_state_array *array, const muonium_en
                        muonium_dtype *dtype)
 {
     mu_quoted name = mu_quote(entry->name);
-    bool halves = array->spec->group_dtype;
-    if (!muonium_dtype_named(entry->dtype, dtype) ||
-        !(*dtype == MUONIUM_F32 || (halves && *dtype == MUONIUM_BF16))) {
-        list(&l->misfits, "%s is of type %.16s and not F32%s", name.text, entry->dtype,
-             halves ? " or BF16" : "");
+    bool halves = array->spec->halves, integers = array->spec->scale != 0;
+    if (!state_dtype_of(entry, dtype) ||
+        !(*dtype == MUONIUM_F32 || (halves && *dtype == MUONIUM_BF16) ||
+          (integers && *dtype == MUONIUM_INT8))) {
+        list(&l->misfits, "%s is of type %.16s and not F32%s%s", name.text, entry->dtype,
+             halves ? ", BF16" : "", integers ? " or I8" : "");
         return false;
     }
     if (entry->ndim != array->ndim ||
@@ -115,19 +132,58 @@ static bool entry_fits(loading *l, const mu_state_array *array, const muonium_en
     return true;
 }
 
+/* The entries of an array. */
+typedef struct found_array {
+    const muonium_entry *values; /* NULL: the file has none */
+    const muonium_entry *scales; /* of int8 values that become another type */
+    bool computed;               /* scales that conversion to int8 will compute */
+} found_array;
+
+/* Whether an entry suits as scales; if not, lists why. */
+static bool scales_fit(loading *l, const mu_state_array *array, const muonium_entry *scales)
+{
+    uint64_t blocks = mu_state_blocks(array->elements);
+    if (strcmp(scales->dtype, "F32") == 0 && scales->ndim == 1 && scales->shape[0] == blocks) {
+        return true;
+    }
+    mu_quoted name = mu_quote(scales->name);
+    mu_shape_text there = mu_format_shape(scales->ndim, scales->shape);
+    list(&l->misfits, "%s has type %.16s and shape %s and not F32 and [%" PRIu64 "]", name.text,
+         scales->dtype, there.text, blocks);
+    return false;
+}
+
+static void mark_taken(loading *l, const muonium_entry *entry)
+{
+    l->taken[entry - muonium_reader_entry(l->reader, 0)] = true;
+}
+
 static muonium_status take_array(loading *l, size_t parameter, const mu_state_array *array,
-                                 const muonium_entry *entry, double factor)
+                                 const found_array *found, double factor)
 {
     muonium_dtype dtype;
-    l->taken[entry - muonium_reader_entry(l->reader, 0)] = true;
-    if (!entry_fits(l, array, entry, &dtype)) {
+    muonium_status status = MUONIUM_OK;
+    mark_taken(l, found->values);
+    if (found->scales) {
+        mark_taken(l, found->scales);
+    }
+    if (!entry_fits(l, array, found->values, &dtype) ||
+        (found->scales && !scales_fit(l, array, found->scales))) {
         return MUONIUM_OK; /* continue, to list all misfits */
     }
-    mu_incoming_array *added = mu_incoming_add(&l->incoming, parameter, array, dtype,
-                                               array->spec->scaled_with_form ? factor : 1);
-    added->entry = entry;
+    bool kept_integers = dtype == MUONIUM_INT8 && array->dtype == MUONIUM_INT8;
+    bool scaled = array->spec->scaled_with_form && !kept_integers; /* else their scales are */
+    mu_incoming_array *added =
+        mu_incoming_add(&l->incoming, parameter, array, dtype, scaled ? factor : 1);
+    added->entry = found->values;
+    added->scale_entry = found->scales;
     l->report.converted += !mu_incoming_is_plain(added);
-    return mu_read_checksum(l->reader, entry, &l->scratch, &added->crc);
+    if (found->scales) {
+        status = mu_read_checksum(l->reader, found->scales, &l->scratch, &added->scale_crc);
+    }
+    return status == MUONIUM_OK
+               ? mu_read_checksum(l->reader, found->values, &l->scratch, &added->crc)
+               : status;
 }
 
 /* The factor between the momentum conventions of a record and of the parameter. */
@@ -143,32 +199,67 @@ static muonium_status factor_of(const loading *l, const mu_parameter *p, const m
     return status;
 }
 
+/* Whether int8 values become another type. */
+static bool loses_scales(const mu_state_array *array, const muonium_entry *entry)
+{
+    return array->spec->scale != 0 && array->dtype != MUONIUM_INT8 && is_int8(entry);
+}
+
+static bool lacks_scales(const mu_state_array *array, const found_array *found)
+{
+    return loses_scales(array, found->values) && !found->scales;
+}
+
+/* Find the entries of all arrays of a parameter. */
+static muonium_status find_arrays(loading *l, const mu_parameter *p, const mu_state_array *arrays,
+                                  size_t count, found_array *found)
+{
+    muonium_status status = MUONIUM_OK;
+    bool integers = false;
+    for (size_t k = 0; status == MUONIUM_OK && k < count; k++) {
+        const mu_state_spec *spec = arrays[k].spec;
+        status = find_entry(l, p, spec, &found[k].values);
+        integers = integers || (spec->scale != 0 && is_int8(found[k].values));
+        if (status == MUONIUM_OK && loses_scales(&arrays[k], found[k].values)) {
+            status = find_entry(l, p, mu_state_spec_of(spec->scale), &found[k].scales);
+        }
+        if (spec->per_block && !integers) { /* they follow their values in the table */
+            found[k] = (found_array){.computed = true};
+        }
+    }
+    return status;
+}
+
 static muonium_status take_parameter(loading *l, size_t index, const mu_record *record,
                                      const mu_state_array *arrays, size_t count)
 {
     mu_parameter *p = l->incoming.optimizer->parameters[index];
-    const muonium_entry *entries[MU_STATE_KINDS] = {NULL};
-    muonium_status status = MUONIUM_OK;
-    bool complete = true;
-    double factor = 1;
+    found_array found[MU_STATE_KINDS] = {0};
+    bool complete = true, restart = false;
     /* A parameter that was never stepped has no master copy in the file. */
-    bool no_master = record->steps == 0 || record->master_later, restart = false;
+    bool no_master = record->steps == 0 || record->master_later;
+    muonium_status status = find_arrays(l, p, arrays, count, found);
     for (size_t k = 0; status == MUONIUM_OK && k < count; k++) {
         const mu_state_spec *spec = arrays[k].spec;
-        status = find_entry(l, p, &arrays[k], &entries[k]);
-        if (!entries[k] && spec->from_parameter && no_master) {
+        if (!found[k].values && spec->from_parameter && no_master) {
             restart = true;
-        } else if (!entries[k]) {
-            miss(l, p, &arrays[k]);
+        } else if (!found[k].values && !found[k].computed) {
+            miss(l, p, spec);
             complete = complete && spec->optional;
+        } else if (lacks_scales(&arrays[k], &found[k])) {
+            miss(l, p, mu_state_spec_of(spec->scale));
+            complete = false;
         }
     }
+    double factor = 1;
     if (status == MUONIUM_OK && p->muon) {
         status = factor_of(l, p, record, &factor);
     }
     for (size_t k = 0; status == MUONIUM_OK && complete && k < count; k++) {
-        if (entries[k]) {
-            status = take_array(l, index, &arrays[k], entries[k], factor);
+        if (found[k].values) {
+            status = take_array(l, index, &arrays[k], &found[k], factor);
+        } else if (found[k].computed) {
+            mu_incoming_compute(&l->incoming, index, &arrays[k]);
         }
     }
     l->incoming.parameters[index] = (mu_incoming_parameter){
@@ -190,7 +281,7 @@ static muonium_status fit_parameter(loading *l, size_t index)
     }
     if (!found) {
         for (size_t k = 0; k < count; k++) {
-            miss(l, p, &arrays[k]);
+            miss(l, p, arrays[k].spec);
         }
         return MUONIUM_OK;
     }

@@ -80,12 +80,14 @@ static muonium_status entry_at(list *l, size_t index, source *found)
 static muonium_status buffer_at(list *l, size_t index, source *found)
 {
     const muonium_buffer *buffer = &l->buffers[index];
-    if (!buffer->data || muonium_dtype_size(buffer->dtype) == 0 ||
+    if (!buffer->data || muonium_dtype_size(buffer->dtype) == 0 || buffer->dtype == MUONIUM_INT8 ||
         buffer->ndim > MUONIUM_MAX_DIMS) {
         return mu_fail(MUONIUM_INVALID, "buffer %zu: %s", index,
                        !buffer->data                     ? "data is NULL"
                        : buffer->ndim > MUONIUM_MAX_DIMS ? "ndim is beyond MUONIUM_MAX_DIMS"
-                                                         : "dtype is none of muonium_dtype");
+                       : buffer->dtype == MUONIUM_INT8
+                           ? "dtype is int8, whose scales cannot be given: use f32"
+                           : "dtype is none of muonium_dtype");
     }
     for (size_t d = 0; d < buffer->ndim; d++) {
         l->shape[d] = buffer->shape[d];
@@ -143,7 +145,9 @@ static muonium_status fit_all(list *l, mu_incoming *incoming,
                                         p->group->options.momentum_form);
         }
         for (size_t k = 0; status == MUONIUM_OK && k < count; k++) {
-            if (!arrays[k].spec->unlisted) {
+            if (arrays[k].spec->per_block) {
+                mu_incoming_compute(incoming, i, &arrays[k]);
+            } else if (!arrays[k].spec->unlisted) {
                 status = fit_array(l, place++, incoming, i, &arrays[k],
                                    arrays[k].spec->scaled_with_form ? factor : 1);
             } else if (!arrays[k].spec->from_parameter) {

@@ -54,11 +54,20 @@ static muonium_status read_run(const loading *l, mu_incoming_array *ours, size_t
         status = muonium_reader_read(l->reader, ours->entry, (first + done) * width, l->buffer,
                                      piece * width);
         if (status == MUONIUM_OK) {
-            mu_incoming_convert(ours, to + done, l->buffer, piece);
+            mu_incoming_convert(ours, to + done, l->buffer, first + done, piece);
         }
         done += piece;
     }
     return status;
+}
+
+static muonium_status make_values(loading *l, size_t own, const mu_state_array *array,
+                                  void **values)
+{
+    *values = l->values[own][array->kind] = mu_alloc(mu_state_bytes(array));
+    return *values ? MUONIUM_OK
+                   : mu_fail(MUONIUM_NO_MEMORY, "no memory for %zu bytes of state",
+                             mu_state_bytes(array));
 }
 
 /* Read the share of one of our parts in an array of the whole parameter. */
@@ -74,15 +83,24 @@ static muonium_status read_part(loading *l, size_t own, const mu_incoming_array 
     }
     mu_incoming_array ours = *array;
     ours.array = arrays[k];
-    ours.values = mu_alloc(mu_state_bytes(&arrays[k]));
-    l->values[own][array->array.kind] = ours.values;
-    if (!ours.values) {
-        return mu_fail(MUONIUM_NO_MEMORY, "no memory for %zu bytes of state",
-                       mu_state_bytes(&arrays[k]));
+    muonium_status status = make_values(l, own, &arrays[k], &ours.values);
+    mu_incoming_array scales = {0};
+    if (status == MUONIUM_OK && array->computes) {
+        while (arrays[k].kind != array->computes->array.kind) {
+            k++; /* after the values */
+        }
+        scales = *array->computes;
+        scales.array = arrays[k];
+        ours.computes = &scales;
+        status = make_values(l, own, &arrays[k], &scales.values);
     }
-    muonium_status status = MUONIUM_OK;
+    if (status != MUONIUM_OK) {
+        return status;
+    }
     if (d->plan->parts[part].cut == MU_CUT_WHOLE) {
-        status = read_run(l, &ours, 0, 0, arrays[k].elements);
+        status = read_run(l, &ours, 0, 0, ours.array.elements);
+    } else if (array->array.spec->per_block) {
+        status = read_run(l, &ours, piece->first / MUONIUM_STATE_BLOCK, 0, ours.array.elements);
     } else if (array->array.spec->per_row) {
         size_t first, rows;
         mu_rows_of_part(d, part, &first, &rows);
@@ -93,7 +111,7 @@ static muonium_status read_part(loading *l, size_t own, const mu_incoming_array 
                 read_run(l, &ours, piece->first + i * piece->stride, i * piece->run, piece->run);
         }
     }
-    if (status == MUONIUM_OK && !mu_incoming_is_sound(&ours, 0, arrays[k].elements)) {
+    if (status == MUONIUM_OK && !mu_incoming_is_sound(&ours, 0, ours.array.elements)) {
         status = mu_incoming_fault(&ours, l->path);
     }
     return status;
@@ -106,6 +124,9 @@ static muonium_status read_all(loading *l, const mu_incoming *incoming)
     for (size_t i = 0; status == MUONIUM_OK && i < incoming->count; i++) {
         const mu_incoming_array *array = &incoming->arrays[i];
         size_t parameter = array->parameter->number;
+        if (array->computed) {
+            continue;
+        }
         if (i % (size_t)d->ranks == (size_t)d->rank) {
             status = verify(l, array);
         }
@@ -155,8 +176,11 @@ static muonium_status take(void *context, mu_incoming *incoming)
     l->buffer = mu_alloc(MU_STATE_PIECE);
     l->values = mu_alloc_zeroed(d->own_count * sizeof *l->values);
     muonium_status status = l->buffer && l->values
-                                ? read_all(l, incoming)
+                                ? mu_incoming_read_scales(incoming, l->reader, l->path, true)
                                 : mu_fail(MUONIUM_NO_MEMORY, "no memory to load");
+    if (status == MUONIUM_OK) {
+        status = read_all(l, incoming);
+    }
     l->asked = true;
     status = mu_agree(d, status, what);
     if (status == MUONIUM_OK) {

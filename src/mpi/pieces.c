@@ -3,10 +3,13 @@
  * and layouts alone, so that sums over parts are the same for every number of ranks.
  */
 #include "mpi/plan.h"
+#include "optimizer/blocks.h"
 
 #include <stdio.h>
 
 enum { SLICE = 1 << 18 }; /* elements per part of an AdamW parameter */
+
+_Static_assert(SLICE % MUONIUM_STATE_BLOCK == 0, "parts do not cut blocks of int8 state");
 
 static bool is_dense(const mu_parameter *p)
 {
@@ -24,6 +27,9 @@ static mu_cut cut_of(const mu_parameter *p)
 {
     /* Parts of others could interleave in memory. */
     if (!is_dense(p) || (p->muon && mu_needs_whole_parameters(&p->group->options))) {
+        return MU_CUT_WHOLE;
+    }
+    if (mu_has_blocks(p) && !mu_has_whole_blocks(p)) { /* parts would share the scale of a block */
         return MU_CUT_WHOLE;
     }
     if (!p->muon) {

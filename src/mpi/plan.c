@@ -2,6 +2,7 @@
  * plan.c: assigns pieces to ranks, longest first, and describes the result.
  */
 #include "mpi/plan.h"
+#include "optimizer/blocks.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -54,8 +55,9 @@ static muonium_status consider_split(const muonium_optimizer *description,
 {
     const mu_parameter *p = description->parameters[part->piece.parameter];
     const muonium_group *group = p->group;
-    /* Most rules need whole rows; stochastic rounding numbers elements consecutively. */
-    bool whole = mu_needs_whole_matrices(&group->options) ||
+    /* Most rules need whole rows; blocks of int8 state and stochastic rounding need consecutive
+     * elements. */
+    bool whole = mu_needs_whole_matrices(&group->options) || mu_has_blocks(p) ||
                  (group->options.stochastic_rounding && p->tensor.dtype != MUONIUM_F32);
     *s = (split){.most = 1};
     if (whole || part->rows == 0 || !(part->piece.seconds > share) || ranks == 1 ||
@@ -295,9 +297,10 @@ static uint64_t state_bytes_of_part(const mu_parameter *p, const mu_part *part)
     uint64_t bytes = 0;
     for (size_t k = 0; k < count; k++) {
         size_t each = arrays[k].spec->per_row ? p->matrices.cols.total : 1;
-        bytes += part->cut == MU_CUT_WHOLE
-                     ? mu_state_bytes(&arrays[k])
-                     : part->elements / each * muonium_dtype_size(arrays[k].dtype);
+        size_t elements =
+            arrays[k].spec->per_block ? mu_state_blocks(part->elements) : part->elements / each;
+        bytes += part->cut == MU_CUT_WHOLE ? mu_state_bytes(&arrays[k])
+                                           : elements * muonium_dtype_size(arrays[k].dtype);
     }
     return bytes;
 }

@@ -43,6 +43,12 @@ mu_segment mu_segment_at(const muonium_mpi *d, size_t parameter, mu_state_kind k
     if (d->plan->parts[d->first_part[parameter]].cut == MU_CUT_WHOLE) {
         return (mu_segment){d->first_part[parameter], index, mu_state_length(p, kind) - index};
     }
+    if (mu_state_spec_of(kind)->per_block) { /* parts start with a block */
+        mu_segment found = find_segment(d, parameter, index * MUONIUM_STATE_BLOCK);
+        found.offset /= MUONIUM_STATE_BLOCK;
+        found.count = mu_state_blocks(found.count);
+        return found;
+    }
     if (!mu_state_spec_of(kind)->per_row) {
         return find_segment(d, parameter, index);
     }

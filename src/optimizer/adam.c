@@ -4,7 +4,7 @@
  */
 #include <math.h>
 
-#include "optimizer/schedule.h"
+#include "optimizer/quantized.h"
 
 /* The scalars of a step, with bias corrections and learning rate folded in, in double. */
 static mu_adam_step step_of(const mu_parameter *p)
@@ -36,6 +36,40 @@ static mu_adam_step step_of(const mu_parameter *p)
     return step;
 }
 
+/* The piece of the first moment that belongs to a piece of the parameter: in place, or of a block
+ * in int8, which `block` has from its first piece on. */
+static float *load_mean(const mu_schedule *schedule, const mu_parameter *p, const mu_piece *piece,
+                        float *block, float *buffer)
+{
+    size_t within = piece->state % MUONIUM_STATE_BLOCK, first = piece->state - within;
+    if (p->group->options.adam_state_dtype == MUONIUM_F32) {
+        return mu_load_state(piece, p->state[MU_STATE_EXP_AVG], buffer);
+    }
+    if (within == 0) {
+        size_t left = p->elements - first;
+        const int8_t *q = p->state[MU_STATE_EXP_AVG];
+        mu_dequantize(schedule->elementwise, q + first, p->state[MU_STATE_EXP_AVG_SCALE], first,
+                      left < MUONIUM_STATE_BLOCK ? left : MUONIUM_STATE_BLOCK, block);
+    }
+    return block + within;
+}
+
+/* Blocks are rounded after their last piece. */
+static void store_mean(const mu_schedule *schedule, const mu_parameter *p, const mu_piece *piece,
+                       const float *block, const float *values)
+{
+    size_t end = piece->state + piece->count;
+    if (p->group->options.adam_state_dtype == MUONIUM_F32) {
+        mu_store_state(piece, p->state[MU_STATE_EXP_AVG], values);
+    } else if (end % MUONIUM_STATE_BLOCK == 0 || end == p->elements) {
+        size_t number = (end - 1) / MUONIUM_STATE_BLOCK, first = number * MUONIUM_STATE_BLOCK;
+        mu_dither dither = mu_dither_of(p, MU_STATE_EXP_AVG, first);
+        float *scales = p->state[MU_STATE_EXP_AVG_SCALE];
+        scales[number] = mu_quantize(schedule->elementwise, block, end - first, &dither,
+                                     (int8_t *)p->state[MU_STATE_EXP_AVG] + first);
+    }
+}
+
 void mu_adam_chunk(void *context, size_t index, unsigned worker)
 {
     const mu_schedule *schedule = context;
@@ -46,18 +80,20 @@ void mu_adam_chunk(void *context, size_t index, unsigned worker)
         return;
     }
     float g_buffer[MU_PIECE], m_buffer[MU_PIECE], v_buffer[MU_PIECE], w_buffer[MU_PIECE];
+    float block[MUONIUM_STATE_BLOCK];
     mu_adam_step step = step_of(p);
     mu_offset start = {0, 0, 0};
     for (size_t done = 0; done < chunk->count;) {
-        size_t left = chunk->count - done;
-        mu_piece piece =
-            mu_piece_at(p, start, &p->all, chunk->first + done, left < MU_PIECE ? left : MU_PIECE);
+        /* A piece ends with its block, of which MU_PIECE is a part. */
+        size_t left = chunk->count - done, at = chunk->first + done;
+        size_t in_piece = MU_PIECE - at % MU_PIECE, most = left < in_piece ? left : in_piece;
+        mu_piece piece = mu_piece_at(p, start, &p->all, at, most);
         const float *g = mu_load_grad(schedule, p, &piece, g_buffer);
-        float *m = mu_load_state(&piece, p->state[MU_STATE_EXP_AVG], m_buffer);
+        float *m = load_mean(schedule, p, &piece, block, m_buffer);
         float *v = mu_load_state(&piece, p->state[MU_STATE_EXP_AVG_SQ], v_buffer);
         float *w = mu_load_weights(schedule, p, &piece, w_buffer);
         schedule->elementwise->adam(&step, g, m, v, w, piece.count);
-        mu_store_state(&piece, p->state[MU_STATE_EXP_AVG], m);
+        store_mean(schedule, p, &piece, block, m);
         mu_store_state(&piece, p->state[MU_STATE_EXP_AVG_SQ], v);
         mu_store_weights(schedule, p, &piece, w);
         done += piece.count;

@@ -10,6 +10,7 @@
 #include <stdio.h>
 
 #include "optimizer/muon.h"
+#include "optimizer/quantized.h"
 
 /* ---- gather ---- */
 
@@ -46,7 +47,7 @@ static void gather_piece(const mu_schedule *schedule, const mu_parameter *p, con
                          const mu_momentum_step *step, bool before, const float *g, float *d)
 {
     float buffer[MU_PIECE];
-    bool half = p->group->options.state_dtype != MUONIUM_F32;
+    bool half = p->group->options.state_dtype == MUONIUM_BF16;
     float *m = mu_load_momentum(schedule, p, piece, buffer);
     if (!before) {
         schedule->elementwise->momentum(step, g, m, d, piece->count);
@@ -68,7 +69,7 @@ static void whole_of(const mu_parameter *p, const mu_matrix_place *place, size_t
 
 /* Whether the transpose is orthogonalised. AOL divides rows, so its result depends on this even
  * for square matrices: optax divides the rows of (in, out) kernels. */
-static bool is_tall(const mu_parameter *p, const mu_matrix_place *place)
+bool mu_is_tall(const mu_parameter *p, const mu_matrix_place *place)
 {
     const muonium_options *o = &p->group->options;
     bool turns_squares =
@@ -110,6 +111,18 @@ mu_row_survey mu_survey_of_batch(const mu_batch *b, size_t i, const mu_matrix_pl
     return s;
 }
 
+void mu_survey_gathered(const mu_batch *b, const mu_row_survey *survey, const float *d, size_t cols,
+                        size_t row)
+{
+    mu_survey_start_row(survey, row);
+    for (size_t done = 0, number = 0; done < cols; number++) {
+        size_t left = cols - done, most = piece_limit(b, survey->tall, done);
+        size_t count = left < most ? left : most;
+        mu_survey_add(survey, row, number, b->schedule->rows->stats(d + done, count, 1));
+        done += count;
+    }
+}
+
 static void gather_rows(void *context, size_t index, unsigned worker)
 {
     const mu_batch *b = context;
@@ -122,9 +135,17 @@ static void gather_rows(void *context, size_t index, unsigned worker)
     mu_row_range rows = mu_rows_of_task(b, index, place.rows);
     mu_momentum_step step = mu_momentum_of(p, p->steps);
     float g_buffer[MU_PIECE];
-    bool tall = is_tall(p, &place);
+    bool tall = mu_is_tall(p, &place);
     mu_row_survey survey = mu_survey_of_batch(b, i, &place, tall);
+    bool blocks = mu_has_blocks(p), gathered = mu_gathers_blocks(p) && !b->again;
     for (size_t row = rows.first; row < rows.end; row++) {
+        if (gathered && mu_row_is_cut(&place, row)) {
+            mu_survey_gathered(b, &survey, mu_direction_at(b, i) + row * place.cols, place.cols,
+                               row);
+        }
+        if (gathered) {
+            continue;
+        }
         mu_offset base = mu_row_base(p, &place, row);
         float *d = mu_direction_at(b, i) + row * place.cols;
         mu_survey_start_row(&survey, row);
@@ -132,7 +153,7 @@ static void gather_rows(void *context, size_t index, unsigned worker)
             mu_piece piece =
                 mu_piece_at(p, base, &p->matrices.cols, done, piece_limit(b, tall, done));
             const float *g = mu_load_grad(schedule, p, &piece, g_buffer);
-            gather_piece(schedule, p, &piece, &step, b->again, g, d + done);
+            gather_piece(schedule, p, &piece, &step, b->again || blocks, g, d + done);
             mu_survey_add(&survey, row, number, schedule->rows->stats(d + done, piece.count, 1));
             done += piece.count;
         }
@@ -241,7 +262,7 @@ static void orient_direction(const mu_batch *b, size_t i)
     const mu_parameter *p = b->scratch.batch[i].parameter;
     mu_matrix_place place = mu_place_at(b, i);
     mu_matrix_place direction = mu_direction_place(p, place);
-    bool tall = is_tall(p, &place);
+    bool tall = mu_is_tall(p, &place);
     b->scratch.oriented[i] = (mu_oriented){
         .data = (char *)mu_direction_at(b, i),
         .dtype = MUONIUM_F32,
@@ -253,12 +274,14 @@ static void orient_direction(const mu_batch *b, size_t i)
     b->scratch.certificates[i] = (muonium_certificate){.outcome = MUONIUM_ORTHOGONALIZED};
 }
 
-/* Directions of `count` matrices from b->first on, as they are orthogonalised. */
-static void gather(const mu_batch *b, size_t count)
+void mu_gather(const mu_batch *b, size_t count)
 {
     if (b->of->group->options.fraction < 1) {
         mu_gather_selected(b, count);
     } else {
+        if (b->of->group->options.state_dtype == MUONIUM_INT8 && !b->again) {
+            mu_gather_blocks(b, count);
+        }
         mu_pool_run(gather_rows, (void *)(uintptr_t)b, count * b->row_tasks, mu_pool_workers());
     }
     mu_equilibrate(b, count);
@@ -272,7 +295,7 @@ static void repeat(const mu_batch *b, size_t i)
     mu_batch one = *b;
     one.first = i;
     one.again = true;
-    gather(&one, 1);
+    mu_gather(&one, 1);
     mu_plan_run_carefully(b->of->plan, &scratch->oriented[i], &scratch->surveys[i], b->of->across,
                           scratch->workspace, &scratch->certificates[i]);
 }
@@ -295,7 +318,7 @@ static void run_batch(mu_batch *b)
     const mu_class *of = b->of;
     mu_scratch *scratch = &b->scratch;
     unsigned workers = mu_pool_workers();
-    gather(b, b->count);
+    mu_gather(b, b->count);
     for (size_t i = 0; i < b->count; i++) {
         orient_direction(b, i);
     }
@@ -395,6 +418,7 @@ static void count_outcomes(muonium_optimizer *optimizer)
 void mu_step_update(muonium_optimizer *optimizer)
 {
     mu_schedule *schedule = optimizer->schedule;
+    mu_update_shared_blocks(optimizer);
     for (size_t c = 0; c < schedule->class_count; c++) {
         const mu_class *of = &schedule->classes[c];
         for (size_t i = 0; of->across && i < of->count; i += of->capacity) {

@@ -79,8 +79,19 @@ static inline bool mu_is_left_alone(const muonium_certificate *certificate)
 mu_row_survey mu_survey_of_batch(const mu_batch *b, size_t i, const mu_matrix_place *place,
                                  bool tall);
 
+/* muon.c: whether the transpose of a matrix is orthogonalised. */
+bool mu_is_tall(const mu_parameter *p, const mu_matrix_place *place);
+
+/* muon.c: survey row `row` of a direction, which has been computed, at d. */
+void mu_survey_gathered(const mu_batch *b, const mu_row_survey *survey, const float *d, size_t cols,
+                        size_t row);
+
 /* muon.c: the rate and decay of a matrix, without the factors of the rules. */
 mu_update_step mu_update_of(const mu_parameter *p, const mu_matrix_place *place, double *rate);
+
+/* muon.c: the momentum of `count` matrices from b->first on, and their directions as they are
+ * orthogonalised. */
+void mu_gather(const mu_batch *b, size_t count);
 
 /* ---- selection.c ---- */
 

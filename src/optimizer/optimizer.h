@@ -10,6 +10,7 @@
  *     schedule.c    batches of matrices, chunks of elements, scratch memory
  *     step.c        the step; muon.c and adam.c are its two halves
  *     selection.c   the step of selected slices; rules.c: rules of some recipes around O
+ *     quantized.c   int8 state
  *     places.c      the addresses of parameters and gradients; muonium_step_at
  *     use.c         refuses concurrent calls on one optimizer
  *     state_arrays.c  the arrays that the state consists of
@@ -256,7 +257,7 @@ struct muonium_optimizer {
 typedef struct mu_state_values {
     const mu_parameter *parameter;
     mu_state_kind kind;
-    muonium_dtype dtype; /* MUONIUM_F32, of momentum also MUONIUM_BF16 */
+    muonium_dtype dtype; /* of the array */
     const void *data;
     size_t count;
     size_t first; /* index of the first value in the array, for messages */

@@ -119,6 +119,12 @@ static muonium_status check_rules(const muonium_options *o)
                            rules[i].name);
         }
     }
+    if (o->state_stochastic && o->state_dtype != MUONIUM_INT8 &&
+        o->adam_state_dtype != MUONIUM_INT8) {
+        return mu_fail(MUONIUM_INVALID,
+                       "state_stochastic rounds int8 state, and there is none: set state_dtype or "
+                       "adam_state_dtype to int8, or state_stochastic to no");
+    }
     if (!(o->fraction < 1)) {
         return MUONIUM_OK;
     }

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "optimizer/schedule.h"
+#include "optimizer/quantized.h"
 
 mu_piece mu_piece_at(const mu_parameter *parameter, mu_offset base, const mu_walk *walk,
                      size_t index, size_t most)
@@ -105,11 +105,30 @@ static mu_block half_momentum(const mu_parameter *parameter, const mu_piece *pie
     return as_block(first, dtype, piece->state_stride, piece->count);
 }
 
+static void load_quantized(const mu_schedule *schedule, const mu_parameter *parameter,
+                           const mu_piece *piece, float *buffer)
+{
+    const int8_t *q = (const int8_t *)parameter->state[MU_STATE_MOMENTUM] + piece->state;
+    const float *scales = parameter->state[MU_STATE_MOMENTUM_SCALE];
+    if (piece->state_stride == 1) {
+        mu_dequantize(schedule->elementwise, q, scales, piece->state, piece->count, buffer);
+        return;
+    }
+    for (size_t i = 0; i < piece->count; i++) {
+        size_t skip = i * (size_t)piece->state_stride;
+        buffer[i] = scales[(piece->state + skip) / MUONIUM_STATE_BLOCK] * (float)q[skip];
+    }
+}
+
 float *mu_load_momentum(const mu_schedule *schedule, const mu_parameter *parameter,
                         const mu_piece *piece, float *buffer)
 {
     if (parameter->group->options.state_dtype == MUONIUM_F32) {
         return mu_load_state(piece, parameter->state[MU_STATE_MOMENTUM], buffer);
+    }
+    if (parameter->group->options.state_dtype == MUONIUM_INT8) {
+        load_quantized(schedule, parameter, piece, buffer);
+        return buffer;
     }
     mu_block from = half_momentum(parameter, piece);
     schedule->rows->load(&from, buffer, piece->count);

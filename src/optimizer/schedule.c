@@ -9,6 +9,8 @@
 /* Elements per task: enough to hide the cost of a task, few enough to balance workers. */
 enum { CHUNK = 32 * MU_PIECE };
 
+_Static_assert(CHUNK % MUONIUM_STATE_BLOCK == 0, "chunks do not cut blocks of int8 state");
+
 /* The default bound on scratch memory, if options.scratch_bytes is 0, is this share of the bytes of
  * the parameters, so that teams have several matrices at the same time; or this number of bytes if
  * that is more, so that batches of small matrices are worth starting. What one matrix needs is

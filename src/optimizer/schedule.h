@@ -188,7 +188,8 @@ const float *mu_load_grad(const mu_schedule *schedule, const mu_parameter *param
 float *mu_load_state(const mu_piece *piece, float *state, float *buffer);
 void mu_store_state(const mu_piece *piece, float *state, const float *values);
 
-/* The same for the momentum, of either type. */
+/* The same for the momentum, of any type. Momentum of MUONIUM_INT8 is stored in blocks, by
+ * quantized.c alone. */
 float *mu_load_momentum(const mu_schedule *schedule, const mu_parameter *parameter,
                         const mu_piece *piece, float *buffer);
 void mu_store_momentum(const mu_schedule *schedule, const mu_parameter *parameter,

@@ -7,10 +7,14 @@
  *     copy        these slices to the direction; what was applied decays in the momentum
  *     apply       decay of all weights, update of the selected slices
  *
+ * Momentum in blocks was accumulated before, see quantized.h, and decays after the update: its
+ * rounding could not be undone for a second gathering.
+ *
  * Tasks are blocks of rows of a fixed size, and their sums are added in order. So neither the
  * number of threads nor the batch changes a bit.
  */
 #include "optimizer/muon.h"
+#include "optimizer/quantized.h"
 
 #include <math.h>
 #include <string.h>
@@ -89,10 +93,12 @@ static void accumulate_rows(void *context, size_t index, unsigned worker)
         double sum = 0;
         for (size_t done = 0; done < t.place.cols;) {
             mu_piece piece = mu_piece_at(p, base, &p->matrices.cols, done, MU_PIECE);
-            const float *g = mu_load_grad(schedule, p, &piece, g_buffer);
             float *m = mu_load_momentum(schedule, p, &piece, m_buffer);
-            schedule->elementwise->accumulate(step.gain, g, m, piece.count);
-            mu_store_momentum(schedule, p, &piece, m);
+            if (!mu_has_blocks(p)) {
+                const float *g = mu_load_grad(schedule, p, &piece, g_buffer);
+                schedule->elementwise->accumulate(step.gain, g, m, piece.count);
+                mu_store_momentum(schedule, p, &piece, m);
+            }
             if (t.columns) {
                 schedule->elementwise->add_magnitudes(m, partial + done, piece.count);
             } else {
@@ -186,12 +192,19 @@ static void select_slices(void *context, size_t index, unsigned worker)
 
 /* ---- copy ---- */
 
+/* Whether the gathering decays the momentum. */
+static bool decays_now(const mu_batch *b)
+{
+    return !b->again && b->of->group->options.state_dtype != MUONIUM_INT8;
+}
+
 /* What a piece of momentum is multiplied by to give the direction. Once it has decayed, a second
  * gathering has to undo that. */
 static float direction_factor(const mu_batch *b)
 {
     double decay = b->of->group->options.ef_decay;
-    return b->again ? (decay > 0 ? (float)(1 / decay) : 0) : 1;
+    bool decayed = b->again && b->of->group->options.state_dtype != MUONIUM_INT8;
+    return decayed ? (decay > 0 ? (float)(1 / decay) : 0) : 1;
 }
 
 /* One selected row of the momentum. */
@@ -205,7 +218,7 @@ static void copy_row(const mu_batch *b, const rows_task *t, size_t row, float *d
         mu_piece piece = mu_piece_at(p, base, &p->matrices.cols, done, MU_PIECE);
         float *m = mu_load_momentum(schedule, p, &piece, buffer);
         schedule->rows->add(d + done, m, piece.count, (double)direction_factor(b), false);
-        if (!b->again) {
+        if (decays_now(b)) {
             schedule->rows->scale(m, piece.count, p->group->options.ef_decay);
             mu_store_momentum(schedule, p, &piece, m);
         }
@@ -222,7 +235,7 @@ static void copy_columns(const mu_batch *b, const rows_task *t, size_t row, floa
     const size_t *selected = slices_at(b, t->matrix);
     size_t count = mu_selected_count(p, &t->place), k = 0;
     const float factor = direction_factor(b);
-    const float decay = b->again ? 1 : (float)p->group->options.ef_decay;
+    const float decay = decays_now(b) ? (float)p->group->options.ef_decay : 1;
     float buffer[MU_PIECE];
     for (size_t done = 0; done < t->place.cols;) {
         mu_piece piece = mu_piece_at(p, base, &p->matrices.cols, done, MU_PIECE);
@@ -232,7 +245,7 @@ static void copy_columns(const mu_batch *b, const rows_task *t, size_t row, floa
             d[k] = factor * *at;
             *at *= decay;
         }
-        if (!b->again) {
+        if (decays_now(b)) {
             mu_store_momentum(schedule, p, &piece, m);
         }
         done += piece.count;
@@ -341,7 +354,44 @@ static void apply_selected_rows(void *context, size_t index, unsigned worker)
     }
 }
 
+/* Integers of a row of the momentum, `count` of them at `chosen` columns, or all. Their indices do
+ * not depend on the caller's strides. */
+static void decay_integers(const mu_batch *b, const rows_task *t, size_t row, const size_t *chosen,
+                           size_t count)
+{
+    const mu_elementwise *elementwise = b->schedule->elementwise;
+    mu_parameter *p = t->parameter;
+    mu_offset base = mu_row_base(p, &t->place, row);
+    if (p->matrices.layout->contiguous) {
+        mu_decay_quantized(elementwise, p, (size_t)base.state, chosen, count);
+        return;
+    }
+    for (size_t k = 0; k < count; k++) {
+        mu_offset at = mu_walk_to(&p->matrices.cols, chosen ? chosen[k] : k);
+        mu_decay_quantized(elementwise, p, (size_t)(base.state + at.state), NULL, 1);
+    }
+}
+
+static void decay_selected_rows(void *context, size_t index, unsigned worker)
+{
+    const mu_batch *b = context;
+    rows_task t = task_at(b, index);
+    (void)worker;
+    const size_t *selected = slices_at(b, t.matrix);
+    size_t count = mu_selected_count(t.parameter, &t.place);
+    for (size_t row = t.first; row < t.end; row++) {
+        if (t.columns) {
+            decay_integers(b, &t, row, selected, count);
+        } else if (find_row(selected, count, row) < count) {
+            decay_integers(b, &t, row, NULL, t.place.cols);
+        }
+    }
+}
+
 void mu_apply_selected(const mu_batch *b)
 {
     run_tasks(b, apply_selected_rows, b->count);
+    if (b->of->group->options.state_dtype == MUONIUM_INT8) {
+        run_tasks(b, decay_selected_rows, b->count);
+    }
 }

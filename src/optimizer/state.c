@@ -24,7 +24,8 @@ static muonium_state state_of(const mu_parameter *p)
     mu_state_array arrays[MU_STATE_KINDS];
     muonium_state state = {.steps = p->steps,
                            .elements = p->elements,
-                           .momentum_dtype = p->group->options.state_dtype};
+                           .momentum_dtype = p->group->options.state_dtype,
+                           .exp_avg_dtype = p->group->options.adam_state_dtype};
     for (size_t k = 0, kept = mu_state_arrays(p, arrays); k < kept; k++) {
         set_pointer(&state, arrays[k].spec,
                     mu_state_has_values(p, &arrays[k]) ? arrays[k].data : NULL);
@@ -33,6 +34,9 @@ static muonium_state state_of(const mu_parameter *p)
         }
         if (arrays[k].spec->per_matrix && arrays[k].data) {
             state.matrices = arrays[k].elements;
+        }
+        if (arrays[k].spec->per_block && arrays[k].data) {
+            state.blocks = arrays[k].elements;
         }
     }
     return state;
@@ -52,6 +56,37 @@ muonium_status muonium_state_of_sized(const muonium_optimizer *optimizer, size_t
         p->moderate = false; /* the caller may write it */
     }
     return status;
+}
+
+/* Integers and their scales come together. */
+static muonium_status check_given_scales(const mu_parameter *p, const muonium_state *given,
+                                         const muonium_state *own)
+{
+    const struct {
+        const void *kept, *integers, *scales;
+        const char *names[2];
+    } pairs[] = {
+        {own->momentum_scale,
+         given->momentum,
+         given->momentum_scale,
+         {"momentum", "momentum_scale"}},
+        {own->exp_avg_scale, given->exp_avg, given->exp_avg_scale, {"exp_avg", "exp_avg_scale"}},
+    };
+    for (size_t i = 0; i < MU_COUNT(pairs); i++) {
+        if (pairs[i].kept && !pairs[i].integers != !pairs[i].scales) {
+            return mu_fail(MUONIUM_INVALID,
+                           "the state given for %s has %s without %s: int8 state needs both",
+                           p->name, pairs[i].names[pairs[i].scales != NULL],
+                           pairs[i].names[pairs[i].scales == NULL]);
+        }
+        if (pairs[i].kept && pairs[i].scales && given->blocks != own->blocks) {
+            return mu_fail(MUONIUM_INVALID,
+                           "the state given for %s has %zu blocks: it needs %zu, one for each %d "
+                           "elements",
+                           p->name, given->blocks, own->blocks, MUONIUM_STATE_BLOCK);
+        }
+    }
+    return MUONIUM_OK;
 }
 
 /* Fail unless the given arrays are among those that the parameter keeps, of their sizes and
@@ -84,7 +119,12 @@ static muonium_status check_given_arrays(const mu_parameter *p, const muonium_st
                        "momentum_dtype of the state given for %s is %d: its group keeps %d",
                        p->name, (int)given->momentum_dtype, (int)own.momentum_dtype);
     }
-    return MUONIUM_OK;
+    if (given->exp_avg && given->exp_avg_dtype != own.exp_avg_dtype) {
+        return mu_fail(MUONIUM_INVALID,
+                       "exp_avg_dtype of the state given for %s is %d: its group keeps %d", p->name,
+                       (int)given->exp_avg_dtype, (int)own.exp_avg_dtype);
+    }
+    return check_given_scales(p, given, &own);
 }
 
 static muonium_status check_given_values(const mu_parameter *p, const muonium_state *given,

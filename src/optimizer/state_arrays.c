@@ -28,6 +28,26 @@ static bool is_hyperball(const mu_parameter *p)
     return p->muon && p->group->options.hyperball;
 }
 
+static bool is_int8_momentum(const mu_parameter *p)
+{
+    return p->muon && p->group->options.state_dtype == MUONIUM_INT8;
+}
+
+static bool is_int8_adam(const mu_parameter *p)
+{
+    return !p->muon && p->group->options.adam_state_dtype == MUONIUM_INT8;
+}
+
+static muonium_dtype momentum_dtype(const muonium_options *o)
+{
+    return o->state_dtype;
+}
+
+static muonium_dtype exp_avg_dtype(const muonium_options *o)
+{
+    return o->adam_state_dtype;
+}
+
 bool mu_keeps_master(const mu_parameter *p)
 {
     return p->group->options.master && p->tensor.dtype != MUONIUM_F32;
@@ -37,11 +57,15 @@ static const mu_state_spec specs[] = {
     [MU_STATE_MOMENTUM] = {.name = "momentum",
                            .kept = is_muon,
                            .field = offsetof(muonium_state, momentum),
-                           .group_dtype = true,
+                           .dtype = momentum_dtype,
+                           .scale = MU_STATE_MOMENTUM_SCALE,
+                           .halves = true,
                            .scaled_with_form = true},
     [MU_STATE_EXP_AVG] = {.name = "exp_avg",
                           .kept = is_adam,
-                          .field = offsetof(muonium_state, exp_avg)},
+                          .field = offsetof(muonium_state, exp_avg),
+                          .dtype = exp_avg_dtype,
+                          .scale = MU_STATE_EXP_AVG_SCALE},
     [MU_STATE_EXP_AVG_SQ] = {.name = "exp_avg_sq",
                              .kept = is_adam,
                              .field = offsetof(muonium_state, exp_avg_sq),
@@ -73,6 +97,19 @@ static const mu_state_spec specs[] = {
                          .non_negative = true,
                          .optional = true,
                          .unlisted = true},
+    [MU_STATE_MOMENTUM_SCALE] = {.name = "momentum_scale",
+                                 .kept = is_int8_momentum,
+                                 .field = offsetof(muonium_state, momentum_scale),
+                                 .per_block = true,
+                                 .non_negative = true,
+                                 .unlisted = true,
+                                 .scaled_with_form = true},
+    [MU_STATE_EXP_AVG_SCALE] = {.name = "exp_avg_scale",
+                                .kept = is_int8_adam,
+                                .field = offsetof(muonium_state, exp_avg_scale),
+                                .per_block = true,
+                                .non_negative = true,
+                                .unlisted = true},
 };
 
 _Static_assert(sizeof specs / sizeof specs[0] == MU_STATE_KINDS, "an entry for each kind");
@@ -89,7 +126,7 @@ static mu_state_array array_of(const mu_parameter *p, mu_state_kind kind)
         .kind = kind,
         .spec = spec,
         .data = p->state[kind],
-        .dtype = spec->group_dtype ? p->group->options.state_dtype : MUONIUM_F32,
+        .dtype = spec->dtype ? spec->dtype(&p->group->options) : MUONIUM_F32,
         .ndim = p->tensor.ndim,
         .elements = p->elements,
     };
@@ -105,6 +142,12 @@ static mu_state_array array_of(const mu_parameter *p, mu_state_kind kind)
         array.shape[0] = p->matrices.batch.total;
         array.shape[1] = p->matrices.blocks;
         array.elements = p->matrices.count;
+        return array;
+    }
+    if (spec->per_block) {
+        array.ndim = 1;
+        array.elements = mu_state_blocks(p->elements);
+        array.shape[0] = array.elements;
         return array;
     }
     for (size_t d = 0; d < array.ndim; d++) {

@@ -20,6 +20,8 @@ typedef enum mu_state_kind {
     MU_STATE_MASTER,
     MU_STATE_ADAMUON,
     MU_STATE_RADIUS,
+    MU_STATE_MOMENTUM_SCALE,
+    MU_STATE_EXP_AVG_SCALE,
     MU_STATE_KINDS
 } mu_state_kind;
 
@@ -29,9 +31,12 @@ typedef struct mu_state_spec {
     bool (*kept)(const mu_parameter *parameter); /* whether the parameter has the array */
     size_t field;                                /* offset of its pointer in muonium_state */
     /* Type and length. */
-    bool group_dtype; /* of options.state_dtype; else f32 */
-    bool per_row;     /* an element per row of each matrix; else per element of the parameter */
-    bool per_matrix;  /* an element per matrix */
+    muonium_dtype (*dtype)(const muonium_options *options); /* NULL: f32 */
+    mu_state_kind scale; /* the array of the scales if the type is int8; MU_STATE_MOMENTUM: none */
+    bool halves;         /* bf16 is a possible type */
+    bool per_row;        /* an element per row of each matrix; else per element of the parameter */
+    bool per_matrix;     /* an element per matrix */
+    bool per_block;      /* an element per MUONIUM_STATE_BLOCK elements of the parameter */
     /* Values that are accepted. */
     bool non_negative;
     bool may_overflow; /* infinity too */
@@ -61,6 +66,12 @@ size_t mu_state_arrays(const mu_parameter *parameter, mu_state_array arrays[MU_S
 
 /* The number of arrays of all parameters. */
 size_t mu_count_state_arrays(const muonium_optimizer *optimizer);
+
+/* The number of blocks of MUONIUM_STATE_BLOCK of so many elements. */
+static inline size_t mu_state_blocks(size_t elements)
+{
+    return elements / MUONIUM_STATE_BLOCK + (elements % MUONIUM_STATE_BLOCK != 0);
+}
 
 /* The number of elements of an array that a parameter keeps. */
 size_t mu_state_length(const mu_parameter *parameter, mu_state_kind kind);

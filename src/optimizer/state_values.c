@@ -29,6 +29,15 @@ static bool all_finite_bf16(const uint16_t *x, size_t n)
     return !bad;
 }
 
+static bool any_below_range(const int8_t *x, size_t n)
+{
+    int found = 0;
+    for (size_t i = 0; i < n; i++) {
+        found |= x[i] == INT8_MIN;
+    }
+    return found != 0;
+}
+
 static bool any_negative(const float *x, size_t n)
 {
     int found = 0;
@@ -50,6 +59,9 @@ static bool any_nan(const float *x, size_t n)
 bool mu_state_is_sound(const mu_state_values *values)
 {
     bool any = values->parameter->group->options.plan.nonfinite == MUONIUM_NONFINITE_PROPAGATE;
+    if (values->dtype == MUONIUM_INT8) {
+        return !any_below_range(values->data, values->count);
+    }
     if (values->dtype == MUONIUM_BF16) {
         return any || all_finite_bf16(values->data, values->count);
     }
@@ -71,10 +83,21 @@ muonium_status mu_state_fault(const mu_state_values *values, const mu_state_refu
         at++;
         one.data = (const char *)values->data + at * bytes;
     }
+    mu_quoted name = mu_quote(values->parameter->name);
+    if (values->dtype == MUONIUM_INT8) {
+        return mu_fail(
+            refusal->status, "%s: %s of %s is -128 at element %zu: int8 state is from -127 to 127",
+            refusal->source, mu_state_spec_of(values->kind)->name, name.text, values->first + at);
+    }
     double value = values->dtype == MUONIUM_BF16
                        ? (double)mu_f32_from_bf16(*(const uint16_t *)one.data)
                        : (double)*(const float *)one.data;
-    mu_quoted name = mu_quote(values->parameter->name);
+    if (isfinite(value) && mu_state_spec_of(values->kind)->per_block) {
+        return mu_fail(refusal->status,
+                       "%s: %s of %s is %g at element %zu: a scale is not negative",
+                       refusal->source, mu_state_spec_of(values->kind)->name, name.text, value,
+                       values->first + at);
+    }
     if (isfinite(value)) {
         return mu_fail(refusal->status,
                        "%s: %s of %s is %g at element %zu: a mean of squares is not negative",

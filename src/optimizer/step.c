@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "optimizer/schedule.h"
+#include "optimizer/quantized.h"
 
 /* ---- non-finite values ---- */
 
@@ -20,9 +20,42 @@ static mu_bad_value first_bad(const char *what, const float *values, size_t coun
     return (mu_bad_value){0};
 }
 
+/* Gradient, momentum and direction of `count` elements from `at` on. */
+static mu_bad_value examine_values(const mu_schedule *schedule, const float *g, const float *m,
+                                   const float *d, size_t at, size_t count, bool *moderate)
+{
+    mu_bad_value bad = first_bad("grad", g, count, at);
+    if (!bad.what && m) {
+        *moderate = *moderate &&
+                    schedule->elementwise->all_below(m, MUONIUM_F32, MU_MODERATE_EXPONENT, count);
+        bad = first_bad("momentum", m, count, at);
+        bad = bad.what ? bad : first_bad("direction", d, count, at);
+    }
+    return bad;
+}
+
+static mu_bad_value examine_blocks(const mu_schedule *schedule, const mu_parameter *p, size_t first,
+                                   size_t count, bool *moderate)
+{
+    float g[MUONIUM_STATE_BLOCK], m[MUONIUM_STATE_BLOCK], d[MUONIUM_STATE_BLOCK];
+    mu_bad_value bad = {0};
+    *moderate = true;
+    for (size_t done = 0; done < count && !bad.what;) {
+        size_t at = first + done, skip = at % MUONIUM_STATE_BLOCK, left = count - done;
+        size_t most = mu_preview_block(schedule, p, at - skip, g, m, d) - skip;
+        most = most < left ? most : left;
+        bad = examine_values(schedule, g + skip, m + skip, d + skip, at, most, moderate);
+        done += most;
+    }
+    return bad;
+}
+
 mu_bad_value mu_examine(const mu_schedule *schedule, const mu_parameter *p, size_t first,
                         size_t count, bool *moderate)
 {
+    if (mu_has_blocks(p)) {
+        return examine_blocks(schedule, p, first, count, moderate);
+    }
     const mu_elementwise *elementwise = schedule->elementwise;
     float g_buffer[MU_PIECE], m[MU_PIECE], d[MU_PIECE];
     mu_momentum_step step = mu_momentum_of(p, p->steps + 1);
@@ -34,8 +67,7 @@ mu_bad_value mu_examine(const mu_schedule *schedule, const mu_parameter *p, size
         size_t at = first + done, left = count - done;
         mu_piece piece = mu_piece_at(p, start, &p->all, at, left < MU_PIECE ? left : MU_PIECE);
         const float *g = mu_load_grad(schedule, p, &piece, g_buffer);
-        bad = first_bad("grad", g, piece.count, at);
-        if (!bad.what && p->muon) {
+        if (p->muon) {
             const float *before = mu_load_momentum(schedule, p, &piece, m);
             if (before != m) {
                 memcpy(m, before, piece.count * sizeof *m);
@@ -45,11 +77,8 @@ mu_bad_value mu_examine(const mu_schedule *schedule, const mu_parameter *p, size
                 schedule->rows->round(m, piece.count, MUONIUM_BF16);
                 elementwise->direction(&step, g, m, d, piece.count);
             }
-            *moderate = *moderate &&
-                        elementwise->all_below(m, MUONIUM_F32, MU_MODERATE_EXPONENT, piece.count);
-            bad = first_bad("momentum", m, piece.count, at);
-            bad = bad.what ? bad : first_bad("direction", d, piece.count, at);
         }
+        bad = examine_values(schedule, g, p->muon ? m : NULL, d, at, piece.count, moderate);
         done += piece.count;
     }
     return bad;

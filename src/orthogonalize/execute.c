@@ -23,8 +23,9 @@ static muonium_status check_view(const char *name, const muonium_view *view, muo
                        view ? ".data" : "");
     }
     size_t bytes = muonium_dtype_size(view->dtype);
-    if (bytes == 0) {
-        return mu_fail(MUONIUM_INVALID, "%s.dtype is %d: use one of muonium_dtype", name,
+    if (bytes == 0 || view->dtype == MUONIUM_INT8) {
+        return mu_fail(MUONIUM_INVALID,
+                       "%s.dtype is %d: use one of the first four of muonium_dtype", name,
                        (int)view->dtype);
     }
     if ((uintptr_t)view->data % bytes != 0) {

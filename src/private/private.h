@@ -14,6 +14,7 @@
 #include "checkpoint/text.h"
 #include "matmul/kernel.h"
 #include "matmul/matmul.h"
+#include "optimizer/blocks.h"
 #include "optimizer/optimizer.h"
 #include "optimizer/schedule.h"
 #include "optimizer/state_arrays.h"

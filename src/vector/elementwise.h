@@ -53,7 +53,7 @@ typedef struct mu_adamuon_step {
 
 #define MU_ADAM_G_LIMIT 0x1p63f /* its square is half the largest number of f32 */
 
-enum { MU_FINITE = 128 };
+enum { MU_FINITE = 128, MU_RANDOM_STRIDE = MUONIUM_STATE_BLOCK / 4 };
 
 typedef struct mu_elementwise {
     mu_features needs;
@@ -78,6 +78,26 @@ typedef struct mu_elementwise {
     /* Whether all elements are finite and below 2^exponent in magnitude. The type is any but f64;
      * 1 <= exponent <= MU_FINITE. With MU_FINITE: whether all are finite. */
     bool (*all_below)(const void *x, muonium_dtype dtype, int exponent, size_t n);
+
+    /* The largest magnitude; NaN if any element is NaN. */
+    float (*largest)(const float *x, size_t n);
+    /* q = x * inverse, rounded to nearest, ties to even. Magnitudes of x * inverse are below
+     * 127.5. */
+    void (*quantize)(const float *x, size_t n, float inverse, int8_t *q);
+    /* The same, rounded up or down at random, up with the probability that makes q right on
+     * average to 2^-23; at most MUONIUM_STATE_BLOCK elements. Element i takes word
+     * i / MU_RANDOM_STRIDE of counter (counter, stream + 2^54 (i % MU_RANDOM_STRIDE)) under `key`,
+     * see random.h. */
+    void (*quantize_stochastic)(const float *x, size_t n, float inverse, uint64_t key,
+                                uint64_t stream, uint64_t counter, int8_t *q);
+    /* m = decay * (scale * q) + gain * g. Returns the largest magnitude, as `largest` does. */
+    float (*momentum_int8)(const mu_momentum_step *step, const int8_t *q, float scale,
+                           const float *g, float *m, size_t n);
+    /* q = m * inverse, as `quantize` does; d = of_g * g + of_m * (scale * q). */
+    void (*direction_int8)(const mu_momentum_step *step, const float *g, const float *m,
+                           float inverse, float scale, int8_t *q, float *d, size_t n);
+    /* x = scale * q. */
+    void (*dequantize)(const int8_t *q, size_t n, float scale, float *x);
 
     /* Round n values to a half type, up or down at random, with the probabilities that make the
      * mean of the result exact. Values of the half type, infinities and NaN stay. Values beyond the

@@ -64,7 +64,8 @@ static void test_positional_buffers(void **state)
                 float expected = (float)((double)((float *)x.momentum)[k] * (1 - 0.95));
                 assert_true(((float *)y.momentum)[k] == expected);
             } else {
-                assert_true(x.exp_avg[k] == y.exp_avg[k] && x.exp_avg_sq[k] == y.exp_avg_sq[k]);
+                assert_true(((float *)x.exp_avg)[k] == ((float *)y.exp_avg)[k] &&
+                            x.exp_avg_sq[k] == y.exp_avg_sq[k]);
             }
         }
         for (size_t k = 0; y.normuon && k < y.rows; k++) {
@@ -155,10 +156,10 @@ static void test_positional_halves(void **state)
     muonium_state s;
     assert_ok(muonium_state_of(m.optimizer, 0, &s));
     for (size_t i = 0; i < 7; i++) {
-        assert_true(s.exp_avg[i] == (float)(i + 1) && s.exp_avg_sq[i] == (float)(i + 1));
+        assert_true(((float *)s.exp_avg)[i] == (float)(i + 1) && s.exp_avg_sq[i] == (float)(i + 1));
     }
     assert_ok(muonium_state_of(m.optimizer, 1, &s));
-    assert_true(s.exp_avg[0] == 1 && s.exp_avg_sq[0] == 1);
+    assert_true(*(float *)s.exp_avg == 1 && s.exp_avg_sq[0] == 1);
     buffers[1].shape[0] = 8;
     assert_status_message(muonium_load_positional(m.optimizer, buffers, 4, NULL), MUONIUM_INVALID,
                           "position 1, exp_avg_sq of \"ln.bias\", has shape [8] and not [7]");

@@ -377,6 +377,21 @@ def test_route(tmp_path, random):
     assert (total["threads"], total["teams"], total["team_width"]) == (1, 1, 1)
     assert total["scratch_bytes"] > 0
     assert json.loads(run("route", path, "--route=adam", "--json")[0])["total"]["muon"] == 0
+    assert "(in f32:" not in out and total["f32_state_bytes"] == total["state_bytes"]
+    for options, muon, adam in ((("--state-dtype=bf16",), 2, 0), (("--state-dtype=int8",), 3, 0),
+                                (("--state-dtype=int8", "--adam-state-dtype=int8"), 3, 3)):
+        small = json.loads(run("route", path, "--json", *options)[0])
+        saved = {"muon": muon, "adam": adam}
+        elements = {t["name"]: t["state_bytes"] // (4 if t["route"] == "muon" else 8)
+                    for t in trained}
+        for t in small["tensors"]:
+            if t["route"]:
+                n, less = elements[t["name"]], saved[t["route"]]
+                scales = 4 * -(-n // 2048) if less == 3 else 0
+                wide = n * (4 if t["route"] == "muon" else 8)
+                assert t["state_bytes"] == wide - less * n + scales
+        assert small["total"]["f32_state_bytes"] == total["state_bytes"]
+        assert "(in f32: " in run("route", path, *options)[0]
     run("route", path, "--recipe=optax")  # which has no learning rate, and needs none here
     assert "recipe" in run("route", path, "--recipe=otpax", code=2)[1]
     assert "momentum is 1" in run("route", path, "--momentum=1", code=2)[1]

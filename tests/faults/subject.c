@@ -326,10 +326,12 @@ static void see_state(bytes *view, const muonium_optimizer *optimizer, size_t pa
     muonium_certificate certificates[16];
     size_t count = 0;
     assert_ok(muonium_state_of(optimizer, parameter, &state));
-    size_t floats = state.elements * sizeof(float);
+    size_t floats = state.elements * sizeof(float), scales = state.blocks * sizeof(float);
     see(view, &state.steps, sizeof state.steps);
     see(view, state.momentum, state.elements * muonium_dtype_size(state.momentum_dtype));
-    see(view, state.exp_avg, floats);
+    see(view, state.momentum_scale, scales);
+    see(view, state.exp_avg, state.elements * muonium_dtype_size(state.exp_avg_dtype));
+    see(view, state.exp_avg_scale, scales);
     see(view, state.exp_avg_sq, floats);
     see(view, state.normuon, state.rows * sizeof(float));
     see(view, state.master, floats);

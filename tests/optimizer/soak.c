@@ -121,7 +121,9 @@ static muonium_options any_options(test_rng *rng)
     o.renormalize ^= one_in(rng, 6);
     o.adamuon ^= one_in(rng, 8);
     o.hyperball ^= one_in(rng, 8);
-    o.state_dtype = one_in(rng, 3) ? MUONIUM_BF16 : MUONIUM_F32;
+    o.state_dtype = (muonium_dtype[]){MUONIUM_F32, MUONIUM_BF16, MUONIUM_INT8}[test_below(rng, 3)];
+    o.adam_state_dtype = one_in(rng, 3) ? MUONIUM_INT8 : MUONIUM_F32;
+    o.state_stochastic = o.state_dtype == MUONIUM_INT8 && one_in(rng, 2);
     o.master = one_in(rng, 3);
     o.stochastic_rounding = one_in(rng, 3);
     o.plan.nonfinite = one_in(rng, 2) ? MUONIUM_NONFINITE_ERROR : MUONIUM_NONFINITE_SKIP;

@@ -138,13 +138,23 @@ static void identity_makes_sgd_with_momentum(void **state)
 
 /* ---- bits that must not change ---- */
 
+enum { FIRST_INT8 = 8, VARIANTS = 12 };
+
 /* Options under which everything that a step can do takes part. */
 static muonium_options busy_options(size_t variant)
 {
     static const char *const family[] = {"nanochat", "dion2", "nordion2", "adamuon", "muonh"};
     muonium_options options = model_options();
     options.seed = 11;
-    if (variant >= 3) {
+    if (variant >= FIRST_INT8) {
+        static const char *const recipes[] = {"muonium", "nanochat", "dion2", "nordion2"};
+        assert_ok(muonium_options_init(&options, recipes[variant - FIRST_INT8]));
+        options.lr = 0.01;
+        options.seed = 12;
+        options.state_dtype = options.adam_state_dtype = MUONIUM_INT8;
+        options.state_stochastic = variant % 2 == 0;
+        options.stochastic_rounding = true;
+    } else if (variant >= 3) {
         assert_ok(muonium_options_init(&options, family[variant - 3]));
         options.stochastic_rounding = true;
         options.state_dtype = MUONIUM_BF16;
@@ -164,8 +174,6 @@ static muonium_options busy_options(size_t variant)
     }
     return options;
 }
-
-enum { VARIANTS = 8 };
 
 static void step_all(const model *m, muonium_optimizer **optimizers, size_t count)
 {

@@ -122,8 +122,8 @@ static void judge(size_t i, muonium_nonfinite policy)
     const float *present = array_of(&given, cases[i].kind, &count);
     memcpy(copy, present, count * sizeof(float));
     copy[count - 1] = cases[i].value;
-    float **places[MU_STATE_KINDS] = {(float **)&given.momentum, &given.exp_avg, &given.exp_avg_sq,
-                                      &given.normuon, &given.master};
+    float **places[MU_STATE_KINDS] = {(float **)&given.momentum, (float **)&given.exp_avg,
+                                      &given.exp_avg_sq, &given.normuon, &given.master};
     *places[cases[i].kind] = copy;
     snprintf(place, sizeof place,
              "%s of \"%s\" is %g at element %zu:", mu_state_spec_of(cases[i].kind)->name,

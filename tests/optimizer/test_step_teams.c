@@ -107,9 +107,8 @@ static int compare_numbers(const void *first, const void *second)
 }
 #endif
 
-static void teams_change_no_bit(void **state)
+static void check_teams(muonium_dtype type)
 {
-    (void)state;
     const int threads[] = {2, 3, 7, 16, 64, 128};
     const size_t bounds[] = {1, 0, SIZE_MAX};
     const char *recipe;
@@ -118,6 +117,7 @@ static void teams_change_no_bit(void **state)
         muonium_options options;
         assert_ok(muonium_options_init(&options, recipe));
         options.lr = 0.01; /* optax has no default */
+        options.state_dtype = options.adam_state_dtype = type;
         assert_ok(muonium_set_threads(1));
         model expected = model_new(&options);
         step(&expected);
@@ -146,6 +146,18 @@ static void teams_change_no_bit(void **state)
     assert_true(most_teams > 8);
     assert_true(most_width > 1);
     assert_ok(muonium_set_threads(0));
+}
+
+static void teams_change_no_bit(void **state)
+{
+    (void)state;
+    check_teams(MUONIUM_F32);
+}
+
+static void teams_change_no_bit_of_int8_state(void **state)
+{
+    (void)state;
+    check_teams(MUONIUM_INT8);
 }
 
 /* Matrices of more than 512 rows are divided otherwise than small ones, and fixed-point products
@@ -351,6 +363,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(teams_change_no_bit),
+        cmocka_unit_test(teams_change_no_bit_of_int8_state),
         cmocka_unit_test(threads_change_no_bit_of_large_matrices),
         cmocka_unit_test(too_many_threads_cost_little),
         cmocka_unit_test(a_step_needs_no_threads),

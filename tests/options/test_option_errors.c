@@ -106,7 +106,7 @@ static void test_enums(void **state)
         {FIELD(decay), MUONIUM_DECAY_CAUTIOUS_SCALED},
         {PLAN_FIELD(normalization), 4},
         {PLAN_FIELD(eps_mode), 3},
-        {PLAN_FIELD(precision), 6},
+        {PLAN_FIELD(precision), MUONIUM_AUTO},
         {PLAN_FIELD(form), 4},
         {PLAN_FIELD(nonfinite), 2},
         {FIELD(adam), 2},
@@ -127,7 +127,7 @@ static void test_enums(void **state)
             }
         }
     }
-    for (int value = -1; value <= 5; value++) {
+    for (int value = -1; value <= MUONIUM_INT8 + 1; value++) {
         char text[16];
         snprintf(text, sizeof text, "%d", value);
         muonium_options o = recipe(NULL);
@@ -140,7 +140,7 @@ static void test_enums(void **state)
         }
         o = recipe(NULL);
         memcpy(&o.state_dtype, &value, sizeof value);
-        if (value == MUONIUM_F32 || value == MUONIUM_BF16) {
+        if (value == MUONIUM_F32 || value == MUONIUM_BF16 || value == MUONIUM_INT8) {
             assert_ok(mu_check_options(&o));
         } else {
             assert_refused(&o, "state_dtype", text);

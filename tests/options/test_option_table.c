@@ -188,7 +188,7 @@ static void what_is_no_value_is_refused(void **state)
         {"nesterov", "maybe", "nesterov is \"maybe\": use yes or no"},
         {"form", "grim", "form is \"grim\": use one of auto, standard, gram, direct, quintic"},
         {"layout_3d", "fan", "layout_3d is \"fan\": use one of auto, flatten, experts"},
-        {"state_dtype", "f16", "state_dtype is \"f16\": use one of f32, bf16"},
+        {"state_dtype", "f16", "state_dtype is \"f16\": use one of f32, bf16, int8"},
         {"coefficients", "originl", "coefficients is \"originl\": use one of original"},
         {"direct_set", "P99", "direct_set is \"P99\": use one of"},
         {"table", "1,2,3", "table cannot be set from text"},

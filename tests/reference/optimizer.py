@@ -9,7 +9,7 @@ from . import layouts
 from .coefficients import choose
 from .orthogonalize import orthogonalize
 from .recipes import default_layout, override, route, scale
-from .rounding import round_to
+from .rounding import decayed_integers, quantized, round_to
 
 # ---- formulas -------------------------------------------------------------
 
@@ -164,7 +164,12 @@ class Parameter:
         self.muon, self.reason = route(name, self.data.shape, options, layout, use_muon,
                                        use_fallback)
         self.layout = layout or default_layout(self.data.shape, options, name)
-        self.state_dtype = options.state_dtype or ("f64" if dtype == "f64" else "f32")
+        self.wide_dtype = "f64" if dtype == "f64" else "f32"
+        momentum = options.state_dtype or self.wide_dtype
+        # Rules keep means of squares, which are never int8.
+        self.state_dtype = self.wide_dtype if momentum == "int8" else momentum
+        self.dtypes = {"momentum": momentum,
+                       "exp_avg": options.adam_state_dtype or self.state_dtype}
         self.master = self.data.copy() if options.master and dtype in ("bf16", "f16") else None
         self.t = self.skipped = 0
         self.state = {}
@@ -192,7 +197,7 @@ class Parameter:
         return self.data if self.master is None else self.master
 
     def remember(self, key, value):
-        self.state[key] = round_to(self.state_dtype, value)
+        self.state[key] = round_to(self.dtypes.get(key, self.state_dtype), value)
         return self.state[key]
 
 
@@ -323,8 +328,9 @@ class Optimizer:
     def selected_step(self, p, g):
         """Dion2: the momentum is a sum, of which the largest slices are applied."""
         o, w = p.options, p.weights()
-        momenta, updates = layouts.split(p.state["momentum"] + g, p.layout), []
-        momenta = [round_to(p.state_dtype, m) for m in momenta]
+        summed = round_to(p.dtypes["momentum"], p.state["momentum"] + g)
+        integers = p.dtypes["momentum"] == "int8"
+        momenta, updates, chosen = layouts.split(summed, p.layout), [], []
         for i, m in enumerate(momenta):
             index = select(m, o.fraction, o.selection)
             x = self.orthogonalize(m[index], o)
@@ -336,17 +342,24 @@ class Optimizer:
             if o.normalize_spatial:
                 factor *= layouts.positions(w.shape, p.layout) ** -0.5
             updates.append(update * (factor * scale(o.scale, *m.shape)))
+            chosen.append(np.zeros(m.shape))
+            chosen[i][index] = 1
             m = np.array(m)
             m[index] *= o.ef_decay
             momenta[i] = m
-        p.remember("momentum", layouts.join(momenta, w.shape, p.layout))
+        if integers:  # which decay; their scales stay
+            less = decayed_integers(summed, quantized(p.state["momentum"] + g)[1], o.ef_decay)
+            p.state["momentum"] = np.where(layouts.join(chosen, w.shape, p.layout), less, summed)
+        else:
+            p.remember("momentum", layouts.join(momenta, w.shape, p.layout))
         update = layouts.join(updates, w.shape, p.layout)
         p.store(decayed(w, update, o.lr, o.weight_decay, o.decay) - o.lr * update)
 
     def fallback_step(self, p, g):
         o = p.options
         m, v = adam_moments(p.state["exp_avg"], p.state["exp_avg_sq"], g, o.adam_betas)
-        m, v = p.remember("exp_avg", m), p.remember("exp_avg_sq", v)
+        kept, v = p.remember("exp_avg", m), p.remember("exp_avg_sq", v)
+        m = m if p.dtypes["exp_avg"] == "int8" else kept  # the step comes before the rounding
         nesterov = o.adam == "nadamw" or (o.adam == "by_nesterov" and o.nesterov)
         lr = o.lr * o.adam_lr_scale if o.adam_lr is None else o.adam_lr
         weight_decay = o.weight_decay if o.adam_weight_decay is None else o.adam_weight_decay

@@ -99,7 +99,8 @@ CHOICES = {
     "nonfinite": ("error", "skip", "propagate"),
     "layout_3d": ("auto", "flatten", "experts"),
     "routing": tuple(ROUTING),
-    "state_dtype": DTYPES + (None,),
+    "state_dtype": DTYPES + ("int8", None),
+    "adam_state_dtype": ("f64", "f32", "int8", None),
 }
 
 
@@ -161,13 +162,14 @@ class Options:
     max_aspect: float = 128.0
     # storage and faults
     state_dtype: str = None                # None: f64 for f64 parameters, f32 for all others
+    adam_state_dtype: str = None           # of exp_avg; None: as state_dtype
     master: bool = False                   # keep half parameters in f32 too, and step those
     clip_norm: float = None                # None: no clipping; one value for the optimizer
     nonfinite: str = "error"
 
 
 # What makes a run the exact one, whatever the recipe: to be combined with f64 parameters.
-EXACT = dict(precision="f64", state_dtype="f64")
+EXACT = dict(precision="f64", state_dtype="f64", adam_state_dtype="f64")
 
 _ORIGINAL = PRESETS["original"][0]
 _DION2 = dict(lr=0.01, momentum_form="sum", nesterov=False, eps_mode="add", eps=1e-8,

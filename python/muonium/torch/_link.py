@@ -8,7 +8,7 @@ from typing import List, Optional
 
 import torch
 
-from .._arrays import Array, BF16, F16, F32, dense_strides, refuse_outside_storage
+from .._arrays import Array, BF16, F16, F32, INT8, dense_strides, refuse_outside_storage
 from .._handle import Handle
 from .._library import State
 from .._options import KNOWN, make_options
@@ -17,7 +17,8 @@ from ._groups import given_of, names_of_group, route_of_group, whole_steps
 from ._tensors import (DTYPES, is_dense, is_dtensor, is_packed, refuse_flattened, refuse_foreign,
                        refuse_freed)
 
-_STATE_DTYPES = {F32: torch.float32, BF16: torch.bfloat16}
+_STATE_DTYPES = {F32: torch.float32, BF16: torch.bfloat16, INT8: torch.int8}
+_BLOCK = 2048  # elements of int8 state with one scale: MUONIUM_STATE_BLOCK
 _stride, _numel, _data_ptr = torch.Tensor.stride, torch.Tensor.numel, torch.Tensor.data_ptr
 _storage = getattr(torch.Tensor, "untyped_storage", None) or torch.Tensor._storage  # before 2.0
 _nbytes = type(_storage(torch.empty(0))).nbytes
@@ -27,7 +28,11 @@ _LIVE = ("lr", "weight_decay", "momentum")
 
 # Keys of a parameter's state, as torch and timm have them, and the library's names.
 STATE_KEYS = {"momentum_buffer": "momentum", "exp_avg": "exp_avg", "exp_avg_sq": "exp_avg_sq",
-              "normuon": "normuon", "master": "master", "radius": "radius"}
+              "normuon": "normuon", "master": "master", "radius": "radius",
+              "momentum_scale": "momentum_scale", "exp_avg_scale": "exp_avg_scale"}
+
+# Those that may be int8, and the keys of their scales.
+_SCALES = {"momentum_buffer": "momentum_scale", "exp_avg": "exp_avg_scale"}
 
 
 def state_keys(state):
@@ -38,7 +43,44 @@ def state_keys(state):
 
 def state_shape(field, state, shape):
     """Of an array of a parameter of this shape."""
-    return {"normuon": (state.rows,), "radius": (state.matrices,)}.get(field, shape)
+    return {"normuon": (state.rows,), "radius": (state.matrices,), "momentum_scale": (state.blocks,),
+            "exp_avg_scale": (state.blocks,)}.get(field, shape)
+
+
+def quantized(value):
+    """Integers and the scales of their blocks, to nearest."""
+    flat = value.detach().to("cpu", torch.float32).reshape(-1)
+    blocks = torch.nn.functional.pad(flat, (0, -flat.numel() % _BLOCK)).reshape(-1, _BLOCK)
+    scales = blocks.abs().amax(1) / 127
+    integers = torch.nan_to_num(blocks / scales[:, None]).round().clamp(-127, 127)
+    return integers.to(torch.int8).reshape(-1)[:flat.numel()].reshape(value.shape), scales
+
+
+def dequantized(value, scales):
+    each = scales.detach().to("cpu", torch.float32).repeat_interleave(_BLOCK)[:value.numel()]
+    return value.detach().to("cpu", torch.float32) * each.reshape(value.shape)
+
+
+def as_kept(entry, own, name):
+    """A state with momentum and first moment of the types that the library keeps."""
+    entry = dict(entry)
+    for key, scale_key in _SCALES.items():
+        value, scales = entry.get(key), entry.get(scale_key)
+        if not isinstance(value, torch.Tensor):
+            continue
+        kept = dtype_of(STATE_KEYS[key], own)
+        if value.dtype != torch.int8 and kept == torch.int8:
+            entry[key], entry[scale_key] = quantized(value)
+        elif value.dtype == torch.int8:
+            blocks = (-(-value.numel() // _BLOCK),)
+            if not isinstance(scales, torch.Tensor) or tuple(scales.shape) != blocks:
+                raise ValueError(f"{key} of {name!r} is int8: it needs {scale_key}, a tensor of "
+                                 f"shape {blocks}")
+            if kept != torch.int8:
+                entry[key] = dequantized(value, scales)
+        if kept != torch.int8:
+            entry.pop(scale_key, None)
+    return entry
 
 
 class Restrided(Exception):
@@ -283,13 +325,14 @@ class Link:
     def set_state(self, number, entry):
         own, name = self.handle.state(number), self.names[number]
         state = State(steps=whole_steps(entry.get("step", 1), name), elements=own.elements,
-                      rows=own.rows, matrices=own.matrices, momentum_dtype=own.momentum_dtype)
+                      rows=own.rows, matrices=own.matrices, blocks=own.blocks,
+                      momentum_dtype=own.momentum_dtype, exp_avg_dtype=own.exp_avg_dtype)
         needed = ["momentum_buffer"] if own.momentum else ["exp_avg", "exp_avg_sq"]
         if any(not isinstance(entry.get(key), torch.Tensor) for key in needed):
             raise ValueError(f"the state of {name!r} has {', '.join(map(str, entry))}: it needs "
                              f"{' and '.join(needed)}; see report() for who gets Muon, and "
                              "use_muon in a group to decide it")
-        kept = []
+        entry, kept = as_kept(entry, own, name), []
         for key, field in state_keys(own):
             value = entry.get(key)
             if value is not None:
@@ -309,7 +352,8 @@ class Link:
 
 
 def dtype_of(field, state):
-    return _STATE_DTYPES[state.momentum_dtype] if field == "momentum" else torch.float32
+    kinds = {"momentum": state.momentum_dtype, "exp_avg": state.exp_avg_dtype}
+    return _STATE_DTYPES[kinds.get(field, F32)]
 
 
 def live_of(group):

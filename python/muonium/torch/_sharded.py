@@ -11,7 +11,7 @@ from typing import Any, Dict, List
 
 import torch
 
-from .._arrays import BF16, F32, Array, dense_strides
+from .._arrays import BF16, F32, INT8, Array, dense_strides
 from .._handle import Handle
 from .._library import NonFiniteError, library
 from .._options import ALIASES, CHOICES, make_options
@@ -318,6 +318,7 @@ class ShardedLink:
                 shard = _shard_of(p, name)
                 refuse_foreign(_local(p), name)
                 report = self.report_of(p, name, group, options)
+                self.refuse_int8(name, report, options)
                 if shard:
                     process_group = p.device_mesh.get_group(shard[0])
                     if not any(process_group is known for known in self.process_groups):
@@ -348,6 +349,13 @@ class ShardedLink:
         handle.add(name, Array(_ADDRESS, F32, tuple(p.shape), dense_strides(p.shape), None),
                    given_of(group))
         return handle.report(0)
+
+    @staticmethod
+    def refuse_int8(name, report, options):
+        option = "state_dtype" if report.optimizer == "muon" else "adam_state_dtype"
+        if getattr(options, option) == INT8:
+            raise ValueError(f"{option} is int8, and {name!r} is a DTensor: shards would cut the "
+                             "blocks that share a scale; use f32")
 
     @staticmethod
     def refuse_options(name, group, options, p):

@@ -170,6 +170,133 @@ static bool all_below(const void *x, muonium_dtype dtype, int exponent, size_t n
     return (carries & signs) == 0;
 }
 
+/* Patterns without their sign, as signed numbers, are in the order of the magnitudes. */
+static float largest(const float *x, size_t n)
+{
+    int32_t most = 0;
+    const unsigned char *bytes = (const unsigned char *)x;
+    for (size_t i = 0; i < n; i++) {
+        int32_t pattern;
+        memcpy(&pattern, bytes + 4 * i, sizeof pattern);
+        pattern &= 0x7fffffff;
+        most = pattern > most ? pattern : most;
+    }
+    float result;
+    memcpy(&result, &most, sizeof result);
+    return result;
+}
+
+static float momentum_int8(const mu_momentum_step *step, const int8_t *restrict q, float scale,
+                           const float *restrict g, float *restrict m, size_t n)
+{
+    const mu_momentum_step s = *step;
+    int32_t most = 0;
+    for (size_t i = 0; i < n; i++) {
+        float moved = s.decay * (scale * (float)q[i]) + s.gain * g[i];
+        int32_t pattern;
+        memcpy(&pattern, &moved, sizeof pattern);
+        pattern &= 0x7fffffff;
+        most = pattern > most ? pattern : most;
+        m[i] = moved;
+    }
+    float result;
+    memcpy(&result, &most, sizeof result);
+    return result;
+}
+
+static void direction_int8(const mu_momentum_step *step, const float *restrict g,
+                           const float *restrict m, float inverse, float scale, int8_t *restrict q,
+                           float *restrict d, size_t n)
+{
+    const mu_momentum_step s = *step;
+    for (size_t i = 0; i < n; i++) {
+        float sum = m[i] * inverse + 0x1.8p23f; /* see quantize */
+        int32_t pattern;
+        memcpy(&pattern, &sum, sizeof pattern);
+        q[i] = (int8_t)pattern;
+        d[i] = s.of_g * g[i] + s.of_m * (scale * (sum - 0x1.8p23f));
+    }
+}
+
+/* The sum with 1.5 * 2^23 has the rounded number in its last bits, in two's complement. */
+static void quantize(const float *restrict x, size_t n, float inverse, int8_t *restrict q)
+{
+    for (size_t i = 0; i < n; i++) {
+        float sum = x[i] * inverse + 0x1.8p23f;
+        int32_t pattern;
+        memcpy(&pattern, &sum, sizeof pattern);
+        q[i] = (int8_t)pattern;
+    }
+}
+
+static void dequantize(const int8_t *restrict q, size_t n, float scale, float *restrict x)
+{
+    for (size_t i = 0; i < n; i++) {
+        x[i] = scale * (float)q[i];
+    }
+}
+
+/* Counters that are computed at the same time: several vectors, since a round waits for the one
+ * before. */
+enum { LANES = 64 };
+
+/* mu_random for the counters (counter, stream + 2^54 first) and following ones. */
+static void random_words(uint64_t key, uint64_t stream, uint64_t counter, size_t first,
+                         uint32_t words[4][LANES])
+{
+    uint32_t key0 = (uint32_t)key, key1 = (uint32_t)(key >> 32);
+    uint32_t *restrict x0 = words[0], *restrict x1 = words[1], *restrict x2 = words[2],
+                       *restrict x3 = words[3];
+    for (size_t l = 0; l < LANES; l++) {
+        x0[l] = (uint32_t)counter;
+        x1[l] = (uint32_t)(counter >> 32);
+        x2[l] = (uint32_t)stream;
+        x3[l] = (uint32_t)(stream >> 32) + ((uint32_t)(first + l) << 22);
+    }
+    for (int round = 0; round < 10; round++) {
+        for (size_t l = 0; l < LANES; l++) {
+            uint64_t product0 = (uint64_t)0xd2511f53u * x0[l];
+            uint64_t product1 = (uint64_t)0xcd9e8d57u * x2[l];
+            x0[l] = (uint32_t)(product1 >> 32) ^ x1[l] ^ key0;
+            x1[l] = (uint32_t)product1;
+            x2[l] = (uint32_t)(product0 >> 32) ^ x3[l] ^ key1;
+            x3[l] = (uint32_t)product0;
+        }
+        key0 += 0x9e3779b9u;
+        key1 += 0xbb67ae85u;
+    }
+}
+
+/* 23 random bits added to a number with 23 bits of fraction, of which the fraction is dropped. */
+static inline int8_t round_at_random(float x, float inverse, uint32_t word)
+{
+    int32_t steps = (int32_t)(x * inverse * 0x1p23f) + (int32_t)(word >> 9);
+    int32_t rounded = steps >> 23;
+    rounded = rounded > 127 ? 127 : rounded;
+    return (int8_t)(rounded < -127 ? -127 : rounded);
+}
+
+static void quantize_stochastic(const float *restrict x, size_t n, float inverse, uint64_t key,
+                                uint64_t stream, uint64_t counter, int8_t *restrict q)
+{
+    uint32_t words[4][LANES];
+    for (size_t first = 0; first < MU_RANDOM_STRIDE && first < n; first += LANES) {
+        random_words(key, stream, counter, first, words);
+        for (size_t word = 0; word < 4; word++) {
+            size_t at = word * MU_RANDOM_STRIDE + first;
+            if (at + LANES <= n) {
+                for (size_t l = 0; l < LANES; l++) {
+                    q[at + l] = round_at_random(x[at + l], inverse, words[word][l]);
+                }
+                continue;
+            }
+            for (size_t l = 0; at + l < n; l++) {
+                q[at + l] = round_at_random(x[at + l], inverse, words[word][l]);
+            }
+        }
+    }
+}
+
 #define DEFINE(name_)                                                                              \
     const mu_elementwise mu_elementwise_##name_ = {                                                \
         .needs = mu_elementwise_##name_##_needs,                                                   \
@@ -184,6 +311,12 @@ static bool all_below(const void *x, muonium_dtype dtype, int exponent, size_t n
         .add_magnitudes = add_magnitudes,                                                          \
         .moved_squares = moved_squares,                                                            \
         .all_below = all_below,                                                                    \
+        .largest = largest,                                                                        \
+        .momentum_int8 = momentum_int8,                                                            \
+        .direction_int8 = direction_int8,                                                          \
+        .quantize = quantize,                                                                      \
+        .quantize_stochastic = quantize_stochastic,                                                \
+        .dequantize = dequantize,                                                                  \
         .round_stochastic = mu_round_stochastic,                                                   \
     };
 #define DEFINE_EXPANDED(name_) DEFINE(name_)
