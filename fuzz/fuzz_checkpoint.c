@@ -60,14 +60,19 @@ static void seal_again(const muonium_reader *reader, const uint8_t *data, buffer
 
 static float weights[2][16], gradients[2][16];
 
-static muonium_optimizer *make_optimizer(bool rich)
+/* The state of an optimizer that reads the file. */
+typedef enum kind { PLAIN, RICH, INT8, KINDS } kind;
+
+static muonium_optimizer *make_optimizer(kind as)
 {
+    bool rich = as == RICH;
     static const char *const names[2] = {"w", "b"};
     muonium_optimizer *optimizer;
     muonium_options options;
     demand(muonium_options_init(&options, rich ? "moonlight" : NULL) == MUONIUM_OK);
     options.normuon = options.master = rich;
-    options.state_dtype = rich ? MUONIUM_BF16 : MUONIUM_F32;
+    options.state_dtype = rich ? MUONIUM_BF16 : as == INT8 ? MUONIUM_INT8 : MUONIUM_F32;
+    options.adam_state_dtype = as == INT8 ? MUONIUM_INT8 : MUONIUM_F32;
     demand(muonium_create(&options, &optimizer) == MUONIUM_OK);
     for (size_t i = 0; i < 2; i++) {
         muonium_tensor tensor = {.name = names[i],
@@ -100,9 +105,9 @@ static muonium_status load(muonium_optimizer *optimizer, const buffer *from, boo
     return status;
 }
 
-static void try_file(const buffer *file, bool rich, bool partial)
+static void try_file(const buffer *file, kind as, bool partial)
 {
-    muonium_optimizer *optimizer = make_optimizer(rich);
+    muonium_optimizer *optimizer = make_optimizer(as);
     buffer before = save(optimizer);
     muonium_status status = load(optimizer, file, partial);
     buffer after = save(optimizer);
@@ -128,8 +133,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     buffer file = {0};
     seal_again(reader, data, &file);
     muonium_reader_close(reader);
-    for (int kind = 0; kind < 4; kind++) {
-        try_file(&file, (kind & 1) != 0, (kind & 2) != 0);
+    for (kind as = PLAIN; as < KINDS; as++) {
+        try_file(&file, as, false);
+        try_file(&file, as, true);
     }
     free(file.bytes);
     return 0;

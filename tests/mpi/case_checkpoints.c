@@ -123,3 +123,32 @@ void case_resume(const char *path, int saved_by, model_kind kind)
     model_free(&m);
     model_free(&plain);
 }
+
+/* State of f32 and of int8 become each other, in parts as in one process. */
+void case_convert(const char *path)
+{
+    const model_kind kinds[2] = {MODEL_INT8, MODEL_BLOCKS};
+    for (int from = 0; from < 2; from++) {
+        model source, m, plain;
+        model_make(&source, kinds[from], false);
+        model_make(&m, kinds[1 - from], true);
+        model_make(&plain, kinds[1 - from], false);
+        plain_steps(&source, 0, SAVED_STEPS, 1);
+        if (rank == 0) {
+            CHECK_OK(muonium_save(source.optimizer, path));
+        }
+        MPI_Barrier(MPI_COMM_WORLD);
+        muonium_mpi *dist = create_on(MPI_COMM_WORLD, &m, NULL);
+        CHECK_OK(muonium_mpi_load(dist, path));
+        CHECK_OK(muonium_load(plain.optimizer, path));
+        char again[512];
+        snprintf(again, sizeof again, "%s.again", path);
+        CHECK_OK(muonium_mpi_save(dist, again));
+        check_file(again, &plain);
+        muonium_mpi_destroy(dist);
+        model_free(&source);
+        model_free(&m);
+        model_free(&plain);
+        MPI_Barrier(MPI_COMM_WORLD);
+    }
+}

@@ -83,6 +83,8 @@ void case_equal(void)
     check_equal("dion2", MODEL_DION2, &o, true);
     check_equal("adamuon", MODEL_ADAMUON, &o, true);
     check_equal("muonh", MODEL_MUONH, &o, true);
+    check_equal("int8", MODEL_INT8, &o, true);
+    check_equal("int8 dion2", MODEL_INT8_DION2, &o, true);
     o.sum = true;
     o.chunk_bytes = 4096;
     o.bucket_bytes = 10000;

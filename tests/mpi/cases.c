@@ -48,7 +48,8 @@ static const struct {
 static const struct {
     const char *suffix;
     model_kind kind;
-} saved[] = {{"-wide", MODEL_WIDE}, {"-tall", MODEL_TALL}, {"", MODEL_NORMUON}};
+} saved[] = {
+    {"-wide", MODEL_WIDE}, {"-tall", MODEL_TALL}, {"-int8", MODEL_INT8}, {"", MODEL_NORMUON}};
 
 static void run(const char *name, const char *path)
 {
@@ -58,13 +59,18 @@ static void run(const char *name, const char *path)
             return;
         }
     }
+    if (strcmp(name, "convert") == 0) {
+        case_convert(path);
+        return;
+    }
     if (strcmp(name, "unsound") == 0) {
         case_unsound(path);
         return;
     }
     bool saves = strncmp(name, "save", 4) == 0;
     const char *rest = name + (saves ? 4 : 6);
-    for (size_t i = 0; (saves || strncmp(name, "resume", 6) == 0) && i < 3; i++) {
+    for (size_t i = 0;
+         (saves || strncmp(name, "resume", 6) == 0) && i < sizeof saved / sizeof saved[0]; i++) {
         size_t length = strlen(saved[i].suffix);
         if (strncmp(rest, saved[i].suffix, length) == 0) {
             if (saves) {

@@ -61,6 +61,7 @@ void case_misuse(void);
 
 void case_save(const char *path, model_kind kind);
 void case_unsound(const char *path);
+void case_convert(const char *path);
 void case_resume(const char *path, int saved_by, model_kind kind);
 
 #endif

@@ -83,14 +83,18 @@ static void add(model *m, muonium_tensor tensor, muonium_group *group)
     check(muonium_add(m->optimizer, &tensor, group));
 }
 
-static void add_mixed(model *m, muonium_group *half)
+/* `blocks`: experts and heads end with a block of int8 state. */
+static void add_mixed(model *m, muonium_group *half, bool blocks)
 {
     static const size_t splits[] = {24, 8, 8};
     const muonium_tensor tensors[] = {
         {.name = "embedding", .ndim = 2, .shape = {4100, 65}},
-        {.name = "experts", .ndim = 3, .shape = {5, 24, 40}, .layout = MUONIUM_LAYOUT_EXPERTS},
+        {.name = "experts",
+         .ndim = 3,
+         .shape = {5, blocks ? 64 : 24, blocks ? 32 : 40},
+         .layout = MUONIUM_LAYOUT_EXPERTS},
         {.name = "qkv", .ndim = 2, .shape = {40, 24}, .row_splits = splits, .row_split_count = 3},
-        {.name = "heads", .ndim = 2, .shape = {64, 32}, .heads = 4},
+        {.name = "heads", .ndim = 2, .shape = {blocks ? 256 : 64, 32}, .heads = 4},
         {.name = "conv", .ndim = 4, .shape = {16, 12, 3, 3}, .layout = MUONIUM_LAYOUT_SPATIAL},
         {.name = "transposed", .ndim = 2, .shape = {48, 40}, .strides = (const ptrdiff_t[]){1, 48}},
         {.name = "spaced.bias", .ndim = 1, .shape = {50}, .strides = (const ptrdiff_t[]){3}},
@@ -129,17 +133,19 @@ void model_make(model *m, model_kind kind, bool description)
     muonium_options options;
     muonium_group *half;
     memset(m, 0, sizeof *m);
-    const char *recipe = kind == MODEL_NANOCHAT  ? "nanochat"
-                         : kind == MODEL_DION2   ? "dion2"
-                         : kind == MODEL_ADAMUON ? "adamuon"
-                         : kind == MODEL_MUONH   ? "muonh"
-                                                 : "muonium";
+    const char *recipe = kind == MODEL_NANOCHAT                            ? "nanochat"
+                         : kind == MODEL_DION2 || kind == MODEL_INT8_DION2 ? "dion2"
+                         : kind == MODEL_ADAMUON                           ? "adamuon"
+                         : kind == MODEL_MUONH                             ? "muonh"
+                                                                           : "muonium";
     check(muonium_options_init(&options, recipe));
     options.lr = 0.02;
     options.weight_decay = kind == MODEL_MUONH ? 0 : 0.1;
     options.normuon = options.normuon || kind == MODEL_NORMUON;
     options.plan.precision = model_precision;
     options.kernels_in_out = kind == MODEL_IN_OUT;
+    bool int8 = kind == MODEL_INT8 || kind == MODEL_INT8_DION2;
+    options.state_dtype = options.adam_state_dtype = int8 ? MUONIUM_INT8 : MUONIUM_F32;
     if (kind == MODEL_WIDE) { /* two Gram matrices a step, one of them for the norm */
         options.plan.form = MUONIUM_FORM_GRAM;
         options.plan.normalization = MUONIUM_NORM_SCHATTEN;
@@ -149,11 +155,12 @@ void model_make(model *m, model_kind kind, bool description)
     options.lr = 0.01;
     options.stochastic_rounding = true;
     options.master = kind == MODEL_NORMUON;
-    options.state_dtype = kind == MODEL_NORMUON ? MUONIUM_BF16 : MUONIUM_F32;
+    options.state_dtype = kind == MODEL_NORMUON ? MUONIUM_BF16 : options.state_dtype;
+    options.state_stochastic = int8;
     options.seed = 7;
     check(muonium_add_group(m->optimizer, &options, &half));
     if (kind == MODEL_MIXED || kind == MODEL_NORMUON || kind >= MODEL_NANOCHAT) {
-        add_mixed(m, half);
+        add_mixed(m, half, int8 || kind == MODEL_BLOCKS);
     } else {
         bool tall = kind == MODEL_TALL;
         add(m, (muonium_tensor){.name = "small", .ndim = 2, .shape = {16, 24}}, NULL);

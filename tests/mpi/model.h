@@ -29,7 +29,11 @@ typedef enum model_kind {
     MODEL_NANOCHAT,
     MODEL_DION2,
     MODEL_ADAMUON,
-    MODEL_MUONH
+    MODEL_MUONH,
+    /* MODEL_MIXED with int8 state, and matrices that end with a block */
+    MODEL_INT8,
+    MODEL_INT8_DION2,
+    MODEL_BLOCKS /* these matrices with f32 state */
 } model_kind;
 
 /* Of all matrices of the models made from now on; MUONIUM_F32 at first. */

@@ -59,7 +59,9 @@ def test_another_number_of_ranks_resumes(implementation, tmp_path):
         run_cases(implementation, ranks, path, "resume3")
     run_cases(implementation, 2, path, "save", "resume2")
     run_cases(implementation, 3, tmp_path / "unsound.safetensors", "unsound")
-    for shape in ("wide", "tall"):
+    for ranks in (1, 3):
+        run_cases(implementation, ranks, tmp_path / "converted.safetensors", "convert")
+    for shape in ("wide", "tall", "int8"):
         run_cases(implementation, 3, path, f"save-{shape}")
         run_cases(implementation, 2, path, f"resume-{shape}3")
 
