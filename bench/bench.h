@@ -102,6 +102,18 @@ typedef struct bench_recipe_figures {
 /* optimizer.c: false, with the library's message, if it fails. */
 bool bench_recipe(bench *b, const muonium_options *options, bench_recipe_figures *figures);
 
+/* momentum.c: the pass over gradient and momentum alone, with momentum of each type in turns, in
+ * seconds. False, with the library's message, if it fails. */
+typedef struct bench_momentum_figures {
+    const char *name;
+    double seconds;
+    double bytes; /* of momentum, read and written, per element */
+} bench_momentum_figures;
+
+enum { BENCH_MOMENTA = 4 };
+
+bool bench_momentum(bench *b, bench_momentum_figures figures[BENCH_MOMENTA]);
+
 /* recipes.c: all recipes, and variants of state; prints a table or JSON. False, with the library's
  * message, if one fails. */
 bool bench_recipes(bench *b, bool as_json);
