@@ -12,6 +12,7 @@
 #include "base/base.h"
 
 #define KEY_SETTINGS "muonium_demo.settings"
+#define KEY_RUNS "muonium_demo.runs"
 #define KEY_TEXT "muonium_demo.text"
 #define HISTORY_FIELDS (sizeof(gpt_record) / sizeof(double))
 
@@ -19,18 +20,47 @@
 
 /* Doubles in hexadecimal, which loses nothing. */
 #define SETTINGS(size, u64, x64)                                                                   \
-    "version=1 layers=" size " width=" size " heads=" size " context=" size " vocabulary=" size    \
-    " sequences=" size " steps=" size " seed=" u64 " adamw=%d adamw_lr=%la"                        \
-    " adamw_momentum=%la muon=%d muon_lr=%la muon_momentum=%la form=%d text=" x64 " step=" size
+    "version=2 layers=" size " width=" size " heads=" size " context=" size " vocabulary=" size    \
+    " sequences=" size " steps=" size " seed=" u64 " form=%d precision=%d text=" x64 " step=" size
+#define RUN "%31[a-z0-9_] lr=%la momentum=%la;%n" /* of every run; the number is GPT_RECIPE_SIZE */
 
 static void format_settings(const gpt_trainer *trainer, char *text, size_t size)
 {
     const gpt_settings *s = &trainer->settings;
     snprintf(text, size, SETTINGS("%zu", "%" PRIu64, "%" PRIx64), s->shape.layers, s->shape.width,
              s->shape.heads, s->shape.context, s->shape.vocabulary, s->sequences, s->steps, s->seed,
-             s->with[GPT_ADAMW], s->lr[GPT_ADAMW], s->momentum[GPT_ADAMW], s->with[GPT_MUON],
-             s->lr[GPT_MUON], s->momentum[GPT_MUON], (int)s->form, trainer->corpus->checksum,
-             trainer->step);
+             s->form, s->precision, trainer->corpus->checksum, trainer->step);
+}
+
+static void format_runs(const gpt_settings *settings, char *text, size_t size)
+{
+    size_t used = 0;
+    text[0] = 0;
+    for (size_t i = 0; i < settings->runs && used < size; i++) {
+        const gpt_entrant *entrant = &settings->entrants[i];
+        used += (size_t)snprintf(text + used, size - used, "%s lr=%la momentum=%la;",
+                                 entrant->recipe, entrant->lr, entrant->momentum);
+    }
+}
+
+static bool parse_runs(const char *text, gpt_settings *settings)
+{
+    for (settings->runs = 0; text[0] != 0; settings->runs++) {
+        int used = 0;
+        gpt_entrant *entrant = &settings->entrants[settings->runs];
+        if (settings->runs == GPT_RUNS_MOST ||
+            sscanf(text, RUN, entrant->recipe, &entrant->lr, &entrant->momentum, &used) != 3 ||
+            used == 0) {
+            return false;
+        }
+        text += used;
+    }
+    return settings->runs > 0;
+}
+
+static bool is_choice(const char *type, int value)
+{
+    return value == GPT_AS_RECIPE || (value >= 0 && muonium_enum_name(type, value) != NULL);
 }
 
 /* A file may have been edited: what a training could not have is refused. */
@@ -43,24 +73,19 @@ static bool is_sound(const gpt_saved *saved)
            s->shape.width % (2 * s->shape.heads) == 0 && s->shape.context > 0 &&
            s->shape.context < most && s->shape.vocabulary > 0 && s->shape.vocabulary <= 256 &&
            s->sequences > 0 && s->sequences < most && s->steps > 0 && s->steps < SIZE_MAX / 64 &&
-           saved->step <= s->steps && (int)s->form >= 0 && s->form <= MUONIUM_FORM_QUINTIC &&
-           (s->with[GPT_ADAMW] || s->with[GPT_MUON]);
+           saved->step <= s->steps && is_choice("muonium_form", s->form) &&
+           is_choice("muonium_dtype", s->precision);
 }
 
 static bool parse_settings(const char *text, gpt_saved *saved)
 {
     gpt_settings *s = &saved->settings;
-    int with[GPT_KINDS] = {0}, form = 0, used = 0;
-    const int fields =
-        sscanf(text, SETTINGS("%zu", "%" SCNu64, "%" SCNx64) "%n", &s->shape.layers,
-               &s->shape.width, &s->shape.heads, &s->shape.context, &s->shape.vocabulary,
-               &s->sequences, &s->steps, &s->seed, &with[GPT_ADAMW], &s->lr[GPT_ADAMW],
-               &s->momentum[GPT_ADAMW], &with[GPT_MUON], &s->lr[GPT_MUON], &s->momentum[GPT_MUON],
-               &form, &saved->text_checksum, &saved->step, &used);
-    s->with[GPT_ADAMW] = with[GPT_ADAMW] != 0;
-    s->with[GPT_MUON] = with[GPT_MUON] != 0;
-    s->form = (muonium_form)form;
-    return fields == 17 && text[used] == 0 && is_sound(saved);
+    int used = 0;
+    const int fields = sscanf(text, SETTINGS("%zu", "%" SCNu64, "%" SCNx64) "%n", &s->shape.layers,
+                              &s->shape.width, &s->shape.heads, &s->shape.context,
+                              &s->shape.vocabulary, &s->sequences, &s->steps, &s->seed, &s->form,
+                              &s->precision, &saved->text_checksum, &saved->step, &used);
+    return fields == 12 && text[used] == 0 && is_sound(saved);
 }
 
 /* ---- the arrays of a run ---- */
@@ -77,11 +102,11 @@ typedef struct array {
 typedef muonium_status visitor(void *context, const array *visited);
 
 /* Weights and history, in the order of the file. */
-static muonium_status visit_run(const gpt_trainer *trainer, gpt_kind kind, size_t steps,
+static muonium_status visit_run(const gpt_trainer *trainer, size_t index, size_t steps,
                                 visitor *visit, void *context)
 {
-    const gpt_run *run = &trainer->runs[kind];
-    const char *name = gpt_kind_names[kind];
+    const gpt_run *run = &trainer->runs[index];
+    const char *name = trainer->settings.entrants[index].recipe;
     muonium_status status = MUONIUM_OK;
     for (size_t i = 0; i < run->model->parameter_count && status == MUONIUM_OK; i++) {
         const gpt_parameter *p = &run->model->parameters[i];
@@ -105,9 +130,9 @@ static muonium_status visit_run(const gpt_trainer *trainer, gpt_kind kind, size_
     return visit(context, &history);
 }
 
-static void name_optimizer(char name[64], gpt_kind kind)
+static void name_optimizer(char name[64], const gpt_trainer *trainer, size_t index)
 {
-    snprintf(name, 64, "%s.optimizer", gpt_kind_names[kind]);
+    snprintf(name, 64, "%s.optimizer", trainer->settings.entrants[index].recipe);
 }
 
 /* ---- saving ---- */
@@ -135,36 +160,33 @@ static muonium_status write_array(void *context, const array *visited)
     return muonium_writer_data(context, visited->data, visited->bytes);
 }
 
-static muonium_status describe_run(const gpt_trainer *trainer, gpt_kind kind,
-                                   muonium_writer *writer)
+static muonium_status describe_run(const gpt_trainer *trainer, size_t index, muonium_writer *writer)
 {
-    muonium_status status = visit_run(trainer, kind, trainer->step, describe_array, writer);
+    muonium_status status = visit_run(trainer, index, trainer->step, describe_array, writer);
     uint64_t bytes = 0;
     if (status == MUONIUM_OK) {
-        status = muonium_save_to(trainer->runs[kind].optimizer, count_bytes, &bytes);
+        status = muonium_save_to(trainer->runs[index].optimizer, count_bytes, &bytes);
     }
     char name[64];
-    name_optimizer(name, kind);
+    name_optimizer(name, trainer, index);
     return status == MUONIUM_OK ? muonium_writer_add(writer, name, "U8", 1, &bytes) : status;
 }
 
-static muonium_status write_run(const gpt_trainer *trainer, gpt_kind kind, muonium_writer *writer)
+static muonium_status write_run(const gpt_trainer *trainer, size_t index, muonium_writer *writer)
 {
-    muonium_status status = visit_run(trainer, kind, trainer->step, write_array, writer);
+    muonium_status status = visit_run(trainer, index, trainer->step, write_array, writer);
     return status == MUONIUM_OK
-               ? muonium_save_to(trainer->runs[kind].optimizer, write_bytes, writer)
+               ? muonium_save_to(trainer->runs[index].optimizer, write_bytes, writer)
                : status;
 }
 
 static muonium_status for_each_run(const gpt_trainer *trainer, muonium_writer *writer,
-                                   muonium_status (*act)(const gpt_trainer *trainer, gpt_kind kind,
+                                   muonium_status (*act)(const gpt_trainer *trainer, size_t index,
                                                          muonium_writer *writer))
 {
     muonium_status status = MUONIUM_OK;
-    for (int kind = 0; kind < GPT_KINDS && status == MUONIUM_OK; kind++) {
-        if (trainer->settings.with[kind]) {
-            status = act(trainer, (gpt_kind)kind, writer);
-        }
+    for (size_t i = 0; i < trainer->settings.runs && status == MUONIUM_OK; i++) {
+        status = act(trainer, i, writer);
     }
     return status;
 }
@@ -172,12 +194,16 @@ static muonium_status for_each_run(const gpt_trainer *trainer, muonium_writer *w
 muonium_status gpt_checkpoint_save(const gpt_trainer *trainer, const char *text_path,
                                    const char *path)
 {
-    char settings[512];
+    char settings[512], runs[GPT_RUNS_MOST * 128];
     format_settings(trainer, settings, sizeof settings);
+    format_runs(&trainer->settings, runs, sizeof runs);
     muonium_writer *writer = NULL;
     muonium_status status = muonium_writer_create(&writer);
     if (status == MUONIUM_OK) {
         status = muonium_writer_add_metadata(writer, KEY_SETTINGS, settings);
+    }
+    if (status == MUONIUM_OK) {
+        status = muonium_writer_add_metadata(writer, KEY_RUNS, runs);
     }
     if (status == MUONIUM_OK) {
         status = muonium_writer_add_metadata(writer, KEY_TEXT, text_path);
@@ -207,8 +233,10 @@ muonium_status gpt_checkpoint_open(const char *path, muonium_reader **reader, gp
         return status;
     }
     const char *settings = muonium_reader_metadata(*reader, KEY_SETTINGS);
+    const char *runs = muonium_reader_metadata(*reader, KEY_RUNS);
     saved->text_path = muonium_reader_metadata(*reader, KEY_TEXT);
-    if (settings == NULL || saved->text_path == NULL || !parse_settings(settings, saved)) {
+    if (settings == NULL || runs == NULL || saved->text_path == NULL ||
+        !parse_settings(settings, saved) || !parse_runs(runs, &saved->settings)) {
         muonium_reader_close(*reader);
         *reader = NULL;
         return mu_fail(MUONIUM_FORMAT, "'%s' is not a checkpoint that this demo saved", path);
@@ -240,31 +268,27 @@ static bool read_nested(void *context, uint64_t offset, void *buffer, size_t byt
     return muonium_reader_read(file->reader, file->entry, offset, buffer, bytes) == MUONIUM_OK;
 }
 
-static muonium_status load_optimizer(const muonium_reader *reader, gpt_kind kind,
-                                     muonium_optimizer *optimizer)
+static muonium_status load_optimizer(const muonium_reader *reader, const gpt_trainer *trainer,
+                                     size_t index)
 {
     char name[64];
-    name_optimizer(name, kind);
+    name_optimizer(name, trainer, index);
     nested file = {reader, muonium_reader_find(reader, name)};
     if (file.entry == NULL || strcmp(file.entry->dtype, "U8") != 0) {
         return mu_fail(MUONIUM_FORMAT, "the checkpoint has no %s", name);
     }
     muonium_source source = {read_nested, &file, file.entry->bytes};
-    return muonium_load_from(optimizer, &source);
+    return muonium_load_from(trainer->runs[index].optimizer, &source);
 }
 
 muonium_status gpt_checkpoint_load(const muonium_reader *reader, const gpt_saved *saved,
                                    gpt_trainer *trainer)
 {
     muonium_status status = MUONIUM_OK;
-    for (int kind = 0; kind < GPT_KINDS && status == MUONIUM_OK; kind++) {
-        if (!trainer->settings.with[kind]) {
-            continue;
-        }
-        status =
-            visit_run(trainer, (gpt_kind)kind, saved->step, read_array, (void *)(uintptr_t)reader);
+    for (size_t i = 0; i < trainer->settings.runs && status == MUONIUM_OK; i++) {
+        status = visit_run(trainer, i, saved->step, read_array, (void *)(uintptr_t)reader);
         if (status == MUONIUM_OK) {
-            status = load_optimizer(reader, (gpt_kind)kind, trainer->runs[kind].optimizer);
+            status = load_optimizer(reader, trainer, i);
         }
     }
     if (status == MUONIUM_OK) {

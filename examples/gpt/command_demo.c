@@ -19,9 +19,11 @@ enum {
     STEPS,
     SIZE,
     OPTIMIZER,
+    COMPARE,
     LR,
     MOMENTUM,
     FORM,
+    PRECISION,
     SEED,
     DATA,
     SAMPLE,
@@ -33,12 +35,18 @@ enum {
     RESUME
 };
 
-enum { BOTH, ADAMW_ALONE, MUON_ALONE };
+/* What --optimizer names, and the same as --compare. */
 static const char *const optimizers[] = {"both", "adamw", "muon", NULL};
+static const char *const optimizer_runs[] = {GPT_ADAMW ",muonium", GPT_ADAMW, "muonium"};
 
 static const char *form_name(int index)
 {
     return muonium_enum_name("muonium_form", index);
+}
+
+static const char *precision_name(int index)
+{
+    return muonium_enum_name("muonium_dtype", index);
 }
 
 static const option options[] = {
@@ -62,23 +70,31 @@ static const option options[] = {
                    .placeholder = "NAME",
                    .fallback = "both",
                    .choices = optimizers,
-                   .help = "which optimizers to compare"},
+                   .help = "AdamW, Muon, or both"},
+    [COMPARE] = {.name = "compare",
+                 .type = OPTION_TEXT,
+                 .placeholder = "NAMES",
+                 .help = "compare adamw and recipes, such as adamw,muonium,dion2"},
     [LR] = {.name = "lr",
             .type = OPTION_TEXT,
-            .placeholder = "RATE",
-            .help = "learning rate; for both optimizers AdamW's and Muon's, such as "
-                    "0.003,0.03; by default the tuned ones"},
+            .placeholder = "RATES",
+            .help = "learning rate of each optimizer, such as 0.003,0.03; by default the tuned "
+                    "ones, or those of the recipe"},
     [MOMENTUM] = {.name = "momentum",
                   .type = OPTION_TEXT,
                   .placeholder = "M",
-                  .help = "beta1 of AdamW or momentum of Muon; for both optimizers such "
-                          "as 0.9,0.95; by default the tuned ones"},
+                  .help = "momentum of each optimizer (beta1 of AdamW, ef_decay of dion2), such as "
+                          "0.9,0.95; by default the tuned ones, or those of the recipe"},
     [FORM] = {.name = "form",
               .type = OPTION_CHOICE,
               .placeholder = "FORM",
-              .fallback = "auto",
               .choice_name = form_name,
-              .help = "form of the iteration"},
+              .help = "form of the iteration; by default that of the recipe"},
+    [PRECISION] = {.name = "precision",
+                   .type = OPTION_CHOICE,
+                   .placeholder = "NAME",
+                   .choice_name = precision_name,
+                   .help = "precision of the iteration; by default that of the recipe"},
     [SEED] = {.name = "seed",
               .type = OPTION_INTEGER,
               .placeholder = "N",
@@ -129,8 +145,9 @@ static const option options[] = {
 };
 
 static const option_clash clashes[] = {
-    {RESUME, STEPS},    {RESUME, SIZE}, {RESUME, OPTIMIZER}, {RESUME, LR},
-    {RESUME, MOMENTUM}, {RESUME, SEED}, {RESUME, FORM},
+    {RESUME, STEPS},     {RESUME, SIZE},       {RESUME, OPTIMIZER}, {RESUME, COMPARE},
+    {RESUME, LR},        {RESUME, MOMENTUM},   {RESUME, SEED},      {RESUME, FORM},
+    {RESUME, PRECISION}, {COMPARE, OPTIMIZER},
 };
 
 /* What a run of the command holds, released in one place. */
@@ -154,21 +171,18 @@ static int read_settings(demo *d)
     const option_value *value = d->value;
     gpt_settings *settings = &d->settings;
     problem what;
-    if (!gpt_parse_size(value[SIZE].text, settings, &what)) {
-        return message_usage(d->self->name, "%s", what.text);
-    }
     settings->steps = (size_t)value[STEPS].integer;
     settings->seed = (uint64_t)value[SEED].integer;
-    settings->form = (muonium_form)value[FORM].choice;
-    settings->with[GPT_ADAMW] = value[OPTIMIZER].choice != MUON_ALONE;
-    settings->with[GPT_MUON] = value[OPTIMIZER].choice != ADAMW_ALONE;
-    if ((value[LR].given &&
-         !gpt_parse_each(value[LR].text, "learning rate", 1000, settings, settings->lr, &what)) ||
-        (value[MOMENTUM].given && !gpt_parse_each(value[MOMENTUM].text, "momentum", 0.9999,
-                                                  settings, settings->momentum, &what))) {
-        return message_usage(d->self->name, "%s", what.text);
-    }
-    return EXIT_OK;
+    settings->form = value[FORM].given ? value[FORM].choice : GPT_AS_RECIPE;
+    settings->precision = value[PRECISION].given ? value[PRECISION].choice : GPT_AS_RECIPE;
+    const char *runs =
+        value[COMPARE].given ? value[COMPARE].text : optimizer_runs[value[OPTIMIZER].choice];
+    const bool parsed =
+        gpt_parse_size(value[SIZE].text, settings, &what) &&
+        gpt_parse_runs(runs, settings, &what) &&
+        (!value[LR].given || gpt_parse_rates(value[LR].text, settings, &what)) &&
+        (!value[MOMENTUM].given || gpt_parse_momenta(value[MOMENTUM].text, settings, &what));
+    return parsed ? EXIT_OK : message_usage(d->self->name, "%s", what.text);
 }
 
 static int open_checkpoint(demo *d)
@@ -295,16 +309,17 @@ static int save_and_stop(demo *d)
                           trainer->step, trainer->settings.steps, d->checkpoint);
 }
 
-static int explain_failure(const demo *d, muonium_status status, gpt_kind failed)
+static int explain_failure(const demo *d, muonium_status status, size_t failed)
 {
     const size_t step = d->trainer.step + 1;
+    const char *label = gpt_label(&d->settings.entrants[failed]);
     if (status == MUONIUM_NON_FINITE) {
         return message_failed(d->self->name,
                               "%s diverged: in step %zu its gradients are no longer finite; try a "
                               "smaller --lr",
-                              gpt_kind_names[failed], step);
+                              label, step);
     }
-    return message_failed(d->self->name, "%s failed in step %zu: %s", gpt_kind_names[failed], step,
+    return message_failed(d->self->name, "%s failed in step %zu: %s", label, step,
                           muonium_last_error());
 }
 
@@ -339,7 +354,7 @@ static int train(demo *d)
             gpt_progress_clear(&progress);
             return save_and_stop(d);
         }
-        gpt_kind failed;
+        size_t failed;
         const muonium_status status = gpt_trainer_step(trainer, &failed);
         if (status != MUONIUM_OK) {
             gpt_progress_clear(&progress);
@@ -385,12 +400,9 @@ static int write_file(const demo *d, const char *path,
 static int print_samples(demo *d)
 {
     const int length = d->value[SAMPLE].integer;
-    for (int kind = 0; kind < GPT_KINDS && length > 0; kind++) {
-        if (!d->settings.with[kind]) {
-            continue;
-        }
-        printf("\nWritten by the model trained with %s:\n\n", gpt_kind_names[kind]);
-        if (gpt_report_sample(stdout, &d->trainer, (gpt_kind)kind, (size_t)length) != MUONIUM_OK) {
+    for (size_t i = 0; i < d->settings.runs && length > 0; i++) {
+        printf("\nWritten by the model trained with %s:\n\n", gpt_label(&d->settings.entrants[i]));
+        if (gpt_report_sample(stdout, &d->trainer, i, (size_t)length) != MUONIUM_OK) {
             return message_failed(d->self->name, "%s", muonium_last_error());
         }
     }
@@ -416,6 +428,7 @@ static int finish(demo *d)
         printf("\n");
         text_line(stdout, "The loss curves are in %s.", d->value[PLOT].text);
     }
+    gpt_report_adoption(stdout);
     return code == EXIT_OK ? sampled : code;
 }
 
@@ -450,12 +463,13 @@ const command command_demo = {
         "batches of text: with AdamW for all parameters, and with Muon for the matrices. Prints "
         "the losses. At the end it prints how long each run took to reach the final loss of AdamW, "
         "and the optimizer's share of the time. Both models then write a few lines, and the loss "
-        "curves are drawn.\n\n"
-        "The learning rates were tuned for the default size, in the same way for both optimizers: "
+        "curves are drawn. --compare takes recipes of Muon too.\n\n"
+        "The learning rates were tuned for the default size, in the same way for each optimizer: "
         "see examples/gpt/README.md. Ctrl-C saves the training; --resume continues it to the same "
         "result. The same seed gives the same losses with any number of threads.",
     .example = "muonium demo\n"
                "muonium demo --data novel.txt --size 6x384x256 --steps 3000\n"
+               "muonium demo --compare muonium,dion2,nanochat,adamw\n"
                "muonium demo --optimizer muon --lr 0.01 --csv losses.csv",
     .options = options,
     .option_count = sizeof options / sizeof options[0],

@@ -1,9 +1,9 @@
 /*
  * plot.c: validation losses as curves, training losses faintly behind them; a dashed line
- * at AdamW's final loss shows where Muon passes it.
+ * at AdamW's final loss shows where the first of the others passes it.
  *
- * Blue and vermilion differ for every kind of colour vision, and the curves are named
- * where they end.
+ * The first colours differ for every kind of colour vision, and the curves are named where they
+ * end.
  */
 #include "plot.h"
 
@@ -15,17 +15,24 @@
 
 enum { WIDTH = 900, HEIGHT = 520, LEFT = 64, TOP = 116, RIGHT = 130, BOTTOM = 90 };
 
-static const char *const colours[GPT_KINDS] = {[GPT_ADAMW] = "#0072b2", [GPT_MUON] = "#d55e00"};
-static const char *const faint[GPT_KINDS] = {[GPT_ADAMW] = "#bcd9ea", [GPT_MUON] = "#f5d3b8"};
+/* Of the runs in their order: a curve, and its training loss. */
+static const struct colours {
+    const char *strong, *faint;
+} colours[] = {
+    {"#0072b2", "#bcd9ea"}, {"#d55e00", "#f5d3b8"}, {"#009e73", "#b8e2d7"}, {"#cc79a7", "#f1dbe7"},
+    {"#b58900", "#ebdfb8"}, {"#56b4e9", "#d2eaf9"}, {"#7a5195", "#d9cde1"}, {"#444444", "#cccccc"},
+};
+_Static_assert(sizeof colours / sizeof colours[0] == GPT_RUNS_MOST, "a colour for each run");
+
 static const char *const quiet = "#5f6c7b";
 
 /* The axis leaves out most of the fall at the beginning, which is alike for all. */
 static svg_axis loss_axis(const gpt_trainer *trainer)
 {
     double low = INFINITY, high = -INFINITY;
-    for (int kind = 0; kind < GPT_KINDS; kind++) {
-        for (size_t step = 0; trainer->settings.with[kind] && step <= trainer->step; step++) {
-            const double loss = trainer->runs[kind].history[step].validation_loss;
+    for (size_t i = 0; i < trainer->settings.runs; i++) {
+        for (size_t step = 0; step <= trainer->step; step++) {
+            const double loss = trainer->runs[i].history[step].validation_loss;
             low = fmin(low, loss); /* the number, if the other is NaN */
             high = 20 * step >= trainer->step ? fmax(high, loss) : high;
         }
@@ -34,57 +41,62 @@ static svg_axis loss_axis(const gpt_trainer *trainer)
     return (svg_axis){low - margin, high + margin, false, "loss, nats per character"};
 }
 
-static void draw_losses(const svg_panel *panel, const gpt_trainer *trainer, gpt_kind kind,
+static void draw_losses(const svg_panel *panel, const gpt_trainer *trainer, size_t run,
                         bool validation, svg_point *points)
 {
     for (size_t step = 0; step <= trainer->step; step++) {
-        const gpt_record *record = &trainer->runs[kind].history[step];
+        const gpt_record *record = &trainer->runs[run].history[step];
         points[step].x = (double)step;
         points[step].y = validation ? record->validation_loss : record->train_loss;
     }
     svg_curve(panel, points, trainer->step + 1,
-              validation ? (svg_line){colours[kind], 2.4, false}
-                         : (svg_line){faint[kind], 1, false});
+              validation ? (svg_line){colours[run].strong, 2.4, false}
+                         : (svg_line){colours[run].faint, 1, false});
 }
 
 /* Names and final losses at the right end, moved apart where they would touch. */
 static void label_curves(const svg_panel *panel, const gpt_trainer *trainer)
 {
-    const double apart = 36;
-    double y[GPT_KINDS] = {0};
-    for (int kind = 0; kind < GPT_KINDS; kind++) {
-        if (trainer->settings.with[kind]) {
-            y[kind] = svg_y(panel, gpt_final_loss(trainer, (gpt_kind)kind));
+    enum { APART = 36 };
+    const size_t runs = trainer->settings.runs;
+    double y[GPT_RUNS_MOST];
+    size_t order[GPT_RUNS_MOST]; /* from the top of the picture down */
+    for (size_t i = 0; i < runs; i++) {
+        y[i] = svg_y(panel, gpt_final_loss(trainer, i));
+        size_t place = i;
+        for (; place > 0 && y[order[place - 1]] > y[i]; place--) {
+            order[place] = order[place - 1];
+        }
+        order[place] = i;
+    }
+    /* Push both of a pair by half of what is missing until no pair touches. */
+    for (size_t round = 0; round < 100; round++) {
+        for (size_t k = 1; k < runs; k++) {
+            const double missing = APART - (y[order[k]] - y[order[k - 1]]);
+            if (missing > 0) {
+                y[order[k]] += missing / 2;
+                y[order[k - 1]] -= missing / 2;
+            }
         }
     }
-    if (trainer->settings.with[GPT_ADAMW] && trainer->settings.with[GPT_MUON]) {
-        const double missing = apart - fabs(y[GPT_MUON] - y[GPT_ADAMW]);
-        const double down = y[GPT_MUON] >= y[GPT_ADAMW] ? 1 : -1;
-        if (missing > 0) {
-            y[GPT_MUON] += down * missing / 2;
-            y[GPT_ADAMW] -= down * missing / 2;
-        }
-    }
-    for (int kind = 0; kind < GPT_KINDS; kind++) {
-        if (trainer->settings.with[kind]) {
-            const double x = panel->left + panel->width + 10;
-            char number[32];
-            snprintf(number, sizeof number, "%.2f", gpt_final_loss(trainer, (gpt_kind)kind));
-            svg_text(panel->out, x, y[kind] - 1, SVG_HEADING, SVG_START, colours[kind],
-                     gpt_kind_names[kind]);
-            svg_text(panel->out, x, y[kind] + 15, SVG_NUMBER, SVG_START, colours[kind], number);
-        }
+    for (size_t i = 0; i < runs; i++) {
+        const double x = panel->left + panel->width + 10;
+        char number[32];
+        snprintf(number, sizeof number, "%.2f", gpt_final_loss(trainer, i));
+        svg_text(panel->out, x, y[i] - 1, SVG_HEADING, SVG_START, colours[i].strong,
+                 gpt_label(&trainer->settings.entrants[i]));
+        svg_text(panel->out, x, y[i] + 15, SVG_NUMBER, SVG_START, colours[i].strong, number);
     }
 }
 
-/* Where Muon passes AdamW's final loss. */
+/* Where the first run passes AdamW's final loss. */
 static void draw_crossing(const svg_panel *panel, const gpt_trainer *trainer)
 {
-    size_t reached;
-    if (!trainer->settings.with[GPT_MUON] || !gpt_reached(trainer, GPT_MUON, &reached)) {
+    size_t reached = 0;
+    if (gpt_first_to_reach(trainer, &reached) == trainer->settings.runs) {
         return;
     }
-    const double aim = gpt_final_loss(trainer, GPT_ADAMW), step = (double)reached;
+    const double aim = gpt_final_loss(trainer, gpt_adamw_run(trainer)), step = (double)reached;
     const svg_point corner[] = {{(double)trainer->step, aim}, {step, aim}, {step, panel->y.low}};
     svg_curve(panel, corner, 3, (svg_line){quiet, 1, true});
     char text[64];
@@ -106,15 +118,16 @@ static void write_words(FILE *out, const gpt_trainer *trainer, const char *text)
              "characters) and schedule",
              settings->sequences, shape->context);
     char title[96];
-    size_t reached;
-    if (!settings->with[GPT_ADAMW] || !settings->with[GPT_MUON]) {
-        snprintf(title, sizeof title, "Training with %s",
-                 gpt_kind_names[settings->with[GPT_MUON] ? GPT_MUON : GPT_ADAMW]);
-    } else if (gpt_reached(trainer, GPT_MUON, &reached) && reached < trainer->step) {
-        snprintf(title, sizeof title, "Muon gets where AdamW ends in %.0f %% of the steps",
+    size_t reached = 0;
+    const size_t first = gpt_first_to_reach(trainer, &reached);
+    if (settings->runs == 1) {
+        snprintf(title, sizeof title, "Training with %s", gpt_label(&settings->entrants[0]));
+    } else if (first < settings->runs && reached < trainer->step) {
+        snprintf(title, sizeof title, "%s gets where AdamW ends in %.0f %% of the steps",
+                 gpt_label(&settings->entrants[first]),
                  100 * (double)reached / (double)trainer->step);
     } else {
-        snprintf(title, sizeof title, "Muon and AdamW side by side");
+        snprintf(title, sizeof title, "%zu optimizers side by side", settings->runs);
     }
     svg_text(out, 34, 46, SVG_TITLE, SVG_START, NULL, title);
     svg_text(out, 34, 70, SVG_SUBTITLE, SVG_START, NULL, subtitle);
@@ -141,10 +154,8 @@ void gpt_plot_write(FILE *out, const gpt_trainer *trainer, const char *text)
     write_words(out, trainer, text);
     svg_axes(&panel);
     for (int validation = 0; validation <= 1; validation++) {
-        for (int kind = 0; kind < GPT_KINDS; kind++) {
-            if (trainer->settings.with[kind]) {
-                draw_losses(&panel, trainer, (gpt_kind)kind, validation == 1, points);
-            }
+        for (size_t i = 0; i < trainer->settings.runs; i++) {
+            draw_losses(&panel, trainer, i, validation == 1, points);
         }
     }
     draw_crossing(&panel, trainer);

@@ -44,13 +44,10 @@ static void append(char *line, size_t size, const char *more)
 static void format_losses(char *text, size_t size, const gpt_trainer *trainer, bool validation)
 {
     text[0] = 0;
-    for (int kind = 0; kind < GPT_KINDS; kind++) {
-        const gpt_run *run = &trainer->runs[kind];
-        if (!trainer->settings.with[kind] || trainer->step == 0) {
-            continue;
-        }
+    for (size_t i = 0; i < trainer->settings.runs && trainer->step > 0; i++) {
+        const gpt_run *run = &trainer->runs[i];
         char part[64];
-        snprintf(part, sizeof part, "  %s %.2f", gpt_kind_names[kind],
+        snprintf(part, sizeof part, "  %s %.2f", gpt_label(&trainer->settings.entrants[i]),
                  run->history[trainer->step].train_loss);
         append(text, size, part);
         if (validation) {

@@ -34,6 +34,17 @@ static const char *grouped(char text[32], double count)
     return text;
 }
 
+/* The report on the first matrix under Muon; false if there is none. */
+static bool find_matrix(const gpt_run *run, muonium_parameter_report *matrix)
+{
+    for (size_t i = 0; i < run->model->parameter_count; i++) {
+        if (muonium_report(run->optimizer, i, matrix) == MUONIUM_OK && matrix->muon) {
+            return true;
+        }
+    }
+    return false;
+}
+
 void gpt_report_start(FILE *out, const gpt_trainer *trainer, const char *text)
 {
     const gpt_settings *settings = &trainer->settings;
@@ -47,13 +58,24 @@ void gpt_report_start(FILE *out, const gpt_trainer *trainer, const char *text)
     fprintf(out, "%zu steps of %zu x %zu characters, %d thread%s;", settings->steps,
             settings->sequences, shape->context, muonium_threads(),
             muonium_threads() == 1 ? "" : "s");
-    for (int kind = 0, count = 0; kind < GPT_KINDS; kind++) {
-        if (settings->with[kind]) {
-            fprintf(out, "%s %s at learning rate %g", count++ > 0 ? "," : "", gpt_kind_names[kind],
-                    settings->lr[kind]);
-        }
+    for (size_t i = 0; i < settings->runs; i++) {
+        fprintf(out, "%s %s at learning rate %g", i > 0 ? "," : "",
+                gpt_label(&settings->entrants[i]), settings->entrants[i].lr);
     }
     fputs(".\n", out);
+    muonium_cpu_info cpu;
+    if (muonium_cpu(&cpu) == MUONIUM_OK) {
+        fprintf(out, "Kernels: %s (%s).", cpu.kernel, cpu.reason);
+    }
+    for (size_t i = 0; i < settings->runs; i++) {
+        muonium_parameter_report matrix;
+        if (find_matrix(&trainer->runs[i], &matrix)) {
+            fprintf(out, " %s: %s, %s form.", gpt_label(&settings->entrants[i]),
+                    muonium_enum_name("muonium_dtype", (int)matrix.precision),
+                    muonium_enum_name("muonium_form", (int)matrix.form));
+        }
+    }
+    fputc('\n', out);
 }
 
 void gpt_report_line(FILE *out, const gpt_trainer *trainer, bool first)
@@ -61,25 +83,19 @@ void gpt_report_line(FILE *out, const gpt_trainer *trainer, bool first)
     const gpt_settings *settings = &trainer->settings;
     if (first) {
         fprintf(out, "\n%6s", "step");
-        for (int kind = 0; kind < GPT_KINDS; kind++) {
-            if (settings->with[kind]) {
-                fprintf(out, "   %5s: train    val", gpt_kind_names[kind]);
-            }
+        for (size_t i = 0; i < settings->runs; i++) {
+            fprintf(out, "   %8s: train    val", gpt_label(&settings->entrants[i]));
         }
         fputc('\n', out);
     }
     fprintf(out, "%6zu", trainer->step);
-    for (int kind = 0; kind < GPT_KINDS; kind++) {
-        const gpt_run *run = &trainer->runs[kind];
-        if (!settings->with[kind]) {
-            continue;
-        }
+    for (size_t i = 0; i < settings->runs; i++) {
         if (trainer->step == 0) {
-            fprintf(out, "   %12s", "");
+            fprintf(out, "   %15s", "");
         } else {
-            fprintf(out, "   %12.4f", run->history[trainer->step].train_loss);
+            fprintf(out, "   %15.4f", trainer->runs[i].history[trainer->step].train_loss);
         }
-        fprintf(out, " %6.4f", gpt_final_loss(trainer, (gpt_kind)kind));
+        fprintf(out, " %6.4f", gpt_final_loss(trainer, i));
     }
     fputc('\n', out);
     fflush(out);
@@ -87,24 +103,43 @@ void gpt_report_line(FILE *out, const gpt_trainer *trainer, bool first)
 
 /* ---- the result ---- */
 
-double gpt_final_loss(const gpt_trainer *trainer, gpt_kind kind)
+double gpt_final_loss(const gpt_trainer *trainer, size_t run)
 {
-    return trainer->runs[kind].history[gpt_trainer_last_evaluated(trainer)].validation_loss;
+    return trainer->runs[run].history[gpt_trainer_last_evaluated(trainer)].validation_loss;
 }
 
-static bool has_both(const gpt_trainer *trainer)
+size_t gpt_adamw_run(const gpt_trainer *trainer)
 {
-    return trainer->settings.with[GPT_ADAMW] && trainer->settings.with[GPT_MUON];
+    const gpt_settings *settings = &trainer->settings;
+    size_t run = 0;
+    while (run < settings->runs && strcmp(settings->entrants[run].recipe, GPT_ADAMW) != 0) {
+        run++;
+    }
+    return settings->runs > 1 ? run : settings->runs;
 }
 
-bool gpt_reached(const gpt_trainer *trainer, gpt_kind kind, size_t *step)
+size_t gpt_first_to_reach(const gpt_trainer *trainer, size_t *step)
 {
-    if (!trainer->settings.with[GPT_ADAMW]) {
+    size_t first = trainer->settings.runs, at;
+    for (size_t i = 0; i < trainer->settings.runs; i++) {
+        if (i != gpt_adamw_run(trainer) && gpt_reached(trainer, i, &at) &&
+            (first == trainer->settings.runs || at < *step)) {
+            first = i;
+            *step = at;
+        }
+    }
+    return first;
+}
+
+bool gpt_reached(const gpt_trainer *trainer, size_t run, size_t *step)
+{
+    const size_t adamw = gpt_adamw_run(trainer);
+    if (adamw == trainer->settings.runs) {
         return false;
     }
-    const double aim = gpt_final_loss(trainer, GPT_ADAMW);
+    const double aim = gpt_final_loss(trainer, adamw);
     for (*step = 0; *step <= trainer->step; ++*step) {
-        if (trainer->runs[kind].history[*step].validation_loss <= aim) { /* false for NaN */
+        if (trainer->runs[run].history[*step].validation_loss <= aim) { /* false for NaN */
             return true;
         }
     }
@@ -115,21 +150,21 @@ bool gpt_reached(const gpt_trainer *trainer, gpt_kind kind, size_t *step)
 typedef enum figure { FINAL_LOSS, STEPS_TO, SECONDS_TO, STEP_TIME, SHARE } figure;
 
 static void format_figure(char *text, size_t size, figure which, const gpt_trainer *trainer,
-                          gpt_kind kind)
+                          size_t run)
 {
-    const gpt_record *last = &trainer->runs[kind].history[trainer->step];
+    const gpt_record *last = &trainer->runs[run].history[trainer->step];
     size_t step = 0;
-    const bool reached = gpt_reached(trainer, kind, &step);
+    const bool reached = gpt_reached(trainer, run, &step);
     switch (which) {
     case FINAL_LOSS:
-        snprintf(text, size, "%.4f", gpt_final_loss(trainer, kind));
+        snprintf(text, size, "%.4f", gpt_final_loss(trainer, run));
         break;
     case STEPS_TO:
         snprintf(text, size, reached ? "%zu" : "never", step);
         break;
     case SECONDS_TO:
         snprintf(text, size, reached ? "%.1f" : "never",
-                 reached ? trainer->runs[kind].history[step].seconds : 0);
+                 reached ? trainer->runs[run].history[step].seconds : 0);
         break;
     case STEP_TIME:
         snprintf(text, size, "%.1f", 1e3 * last->seconds / (double)trainer->step);
@@ -143,12 +178,10 @@ static void format_figure(char *text, size_t size, figure which, const gpt_train
 static void print_row(FILE *out, const gpt_trainer *trainer, const char *label, figure which)
 {
     fprintf(out, "%-*s", LABEL, label);
-    for (int kind = 0; kind < GPT_KINDS; kind++) {
-        if (trainer->settings.with[kind]) {
-            char text[32];
-            format_figure(text, sizeof text, which, trainer, (gpt_kind)kind);
-            fprintf(out, "%*s", COLUMN, text);
-        }
+    for (size_t i = 0; i < trainer->settings.runs; i++) {
+        char text[32];
+        format_figure(text, sizeof text, which, trainer, i);
+        fprintf(out, "%*s", COLUMN, text);
     }
     fputc('\n', out);
 }
@@ -156,28 +189,29 @@ static void print_row(FILE *out, const gpt_trainer *trainer, const char *label, 
 void gpt_report_table(FILE *out, const gpt_trainer *trainer)
 {
     fprintf(out, "\n%-*s", LABEL, "");
-    for (int kind = 0; kind < GPT_KINDS; kind++) {
-        if (trainer->settings.with[kind]) {
-            fprintf(out, "%*s", COLUMN, gpt_kind_names[kind]);
-        }
+    for (size_t i = 0; i < trainer->settings.runs; i++) {
+        fprintf(out, "%*s", COLUMN, gpt_label(&trainer->settings.entrants[i]));
     }
     fputc('\n', out);
     print_row(out, trainer, "final validation loss", FINAL_LOSS);
-    if (has_both(trainer)) {
+    const size_t adamw = gpt_adamw_run(trainer), runs = trainer->settings.runs;
+    if (adamw < runs) {
         print_row(out, trainer, "steps to AdamW's final loss", STEPS_TO);
         print_row(out, trainer, "seconds to AdamW's final loss", SECONDS_TO);
     }
     print_row(out, trainer, "milliseconds per step", STEP_TIME);
     print_row(out, trainer, "of which the optimizer", SHARE);
 
-    size_t step;
-    if (has_both(trainer) && gpt_reached(trainer, GPT_MUON, &step)) {
-        const double seconds = trainer->runs[GPT_MUON].history[step].seconds;
+    size_t step = 0;
+    const size_t first = gpt_first_to_reach(trainer, &step);
+    if (first < runs) {
+        const double seconds = trainer->runs[first].history[step].seconds;
         fprintf(out,
-                "\nMuon reached AdamW's final loss after %.0f %% of the steps and %.0f %% of the "
+                "\n%s reached AdamW's final loss after %.0f %% of the steps and %.0f %% of the "
                 "time.\n",
+                gpt_label(&trainer->settings.entrants[first]),
                 100 * (double)step / (double)trainer->step,
-                100 * seconds / trainer->runs[GPT_ADAMW].history[trainer->step].seconds);
+                100 * seconds / trainer->runs[adamw].history[trainer->step].seconds);
     }
 }
 
@@ -193,22 +227,29 @@ void gpt_report_json(FILE *out, const gpt_trainer *trainer, const char *text)
     json_number(&writer, "weights", gpt_weight_count(settings->shape));
     json_integer(&writer, "steps", (long long)settings->steps);
     json_integer(&writer, "seed", (long long)settings->seed);
-    json_string(&writer, "form", muonium_enum_name("muonium_form", (int)settings->form));
     json_integer(&writer, "threads", muonium_threads());
+    muonium_cpu_info cpu;
+    if (muonium_cpu(&cpu) == MUONIUM_OK) {
+        json_string(&writer, "kernel", cpu.kernel);
+    }
     json_array(&writer, "runs");
-    for (int kind = 0; kind < GPT_KINDS; kind++) {
-        const gpt_run *run = &trainer->runs[kind];
-        if (!settings->with[kind]) {
-            continue;
-        }
+    for (size_t i = 0; i < settings->runs; i++) {
+        const gpt_run *run = &trainer->runs[i];
+        const gpt_entrant *entrant = &settings->entrants[i];
         json_object(&writer, NULL);
-        json_string(&writer, "optimizer", gpt_kind_names[kind]);
-        json_number(&writer, "lr", settings->lr[kind]);
-        json_number(&writer, "momentum", settings->momentum[kind]);
-        json_number(&writer, "final_validation_loss", gpt_final_loss(trainer, (gpt_kind)kind));
-        if (has_both(trainer)) {
+        json_string(&writer, "optimizer", gpt_label(entrant));
+        json_number(&writer, "lr", entrant->lr);
+        json_number(&writer, "momentum", entrant->momentum);
+        muonium_parameter_report matrix;
+        if (find_matrix(run, &matrix)) {
+            json_string(&writer, "precision",
+                        muonium_enum_name("muonium_dtype", (int)matrix.precision));
+            json_string(&writer, "form", muonium_enum_name("muonium_form", (int)matrix.form));
+        }
+        json_number(&writer, "final_validation_loss", gpt_final_loss(trainer, i));
+        if (gpt_adamw_run(trainer) < settings->runs) {
             size_t step;
-            const bool reached = gpt_reached(trainer, (gpt_kind)kind, &step);
+            const bool reached = gpt_reached(trainer, i, &step);
             json_number(&writer, "steps_to_adamw_final_loss", reached ? (double)step : NAN);
             json_number(&writer, "seconds_to_adamw_final_loss",
                         reached ? run->history[step].seconds : NAN);
@@ -234,10 +275,10 @@ static void print_field(FILE *out, double value)
 void gpt_report_csv(FILE *out, const gpt_trainer *trainer)
 {
     fputs("optimizer,step,train_loss,validation_loss,seconds\n", out);
-    for (int kind = 0; kind < GPT_KINDS; kind++) {
-        for (size_t step = 0; trainer->settings.with[kind] && step <= trainer->step; step++) {
-            const gpt_record *record = &trainer->runs[kind].history[step];
-            fprintf(out, "%s,%zu,", gpt_kind_names[kind], step);
+    for (size_t i = 0; i < trainer->settings.runs; i++) {
+        for (size_t step = 0; step <= trainer->step; step++) {
+            const gpt_record *record = &trainer->runs[i].history[step];
+            fprintf(out, "%s,%zu,", gpt_label(&trainer->settings.entrants[i]), step);
             print_field(out, record->train_loss);
             print_field(out, record->validation_loss);
             fprintf(out, "%.4f\n", record->seconds);
@@ -309,7 +350,7 @@ static const unsigned char *prompt_of(const gpt_corpus *corpus, size_t length)
     return start;
 }
 
-muonium_status gpt_report_sample(FILE *out, gpt_trainer *trainer, gpt_kind kind, size_t length)
+muonium_status gpt_report_sample(FILE *out, gpt_trainer *trainer, size_t run, size_t length)
 {
     const gpt_corpus *corpus = trainer->corpus;
     const size_t context = trainer->settings.shape.context;
@@ -326,7 +367,7 @@ muonium_status gpt_report_sample(FILE *out, gpt_trainer *trainer, gpt_kind kind,
         const size_t visible = i < context ? i : context;
         uint32_t words[4];
         const float *logits =
-            gpt_next(trainer->pass, trainer->runs[kind].model, tokens + i - visible, visible);
+            gpt_next(trainer->pass, trainer->runs[run].model, tokens + i - visible, visible);
         mu_random(trainer->settings.seed, i, UINT64_MAX - 1, words);
         tokens[i] = draw(logits, corpus->vocabulary, mu_random_unit(words[0]));
     }
@@ -339,4 +380,15 @@ muonium_status gpt_report_sample(FILE *out, gpt_trainer *trainer, gpt_kind kind,
     free(tokens);
     free(text);
     return MUONIUM_OK;
+}
+
+/* ---- the reader's own trainer ---- */
+
+void gpt_report_adoption(FILE *out)
+{
+    fputs("\nIn your own trainer:\n\n"
+          "    muonium_create(NULL, &optimizer);           /* the default recipe */\n"
+          "    muonium_add(optimizer, &tensor, NULL);      /* every parameter and its gradient */\n"
+          "    muonium_step(optimizer);                    /* after every backward pass */\n",
+          out);
 }

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <math.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,9 +26,13 @@ enum {
     CONTEXT_MOST = 1 << 16
 };
 
-/* From the sweep in sweep.csv. */
-static const double tuned_lr[GPT_KINDS] = {[GPT_ADAMW] = 0.003, [GPT_MUON] = 0.03};
-static const double tuned_momentum[GPT_KINDS] = {[GPT_ADAMW] = 0.8, [GPT_MUON] = 0.8};
+/* The best of the sweep in sweep.csv. */
+static const gpt_entrant tuned[] = {
+    {GPT_ADAMW, 0.003, 0.8},
+    {"muonium", 0.03, 0.8},
+    {"dion2", 0.05, 0.7},
+    {"nanochat", 0.05, 0.8},
+};
 
 static const struct size {
     const char *name;
@@ -118,44 +123,116 @@ bool gpt_parse_size(const char *text, gpt_settings *settings, problem *what)
                                   .heads = size.width / HEAD_SIZE,
                                   .context = size.context};
     settings->sequences = size.sequences;
-    for (int kind = 0; kind < GPT_KINDS; kind++) {
-        /* Wider models take smaller steps. */
-        settings->lr[kind] = tuned_lr[kind] * fmin(1, (double)TUNED_WIDTH / (double)size.width);
-        settings->momentum[kind] = tuned_momentum[kind];
+    return true;
+}
+
+/* ---- runs ---- */
+
+/* Copy what stands before the next comma; what follows the comma, or NULL at the end. */
+static const char *next_part(const char *text, char *part, size_t size)
+{
+    const size_t length = strcspn(text, ",");
+    snprintf(part, size, "%.*s", (int)(length < size ? length : size), text);
+    return text[length] == ',' ? text + length + 1 : NULL;
+}
+
+static bool is_optimizer(const char *name, problem *what)
+{
+    char known[512] = GPT_ADAMW;
+    bool found = strcmp(name, GPT_ADAMW) == 0;
+    for (int i = 0; !found && muonium_recipe_name(i) != NULL; i++) {
+        const size_t used = strlen(known);
+        snprintf(known + used, sizeof known - used, ", %s", muonium_recipe_name(i));
+        found = strcmp(name, muonium_recipe_name(i)) == 0;
+    }
+    return found || problem_set(what, "'%s' is not an optimizer: use %s", name, known);
+}
+
+/* Learning rate and momentum of a recipe that was not swept: its own. */
+static bool fill_from_recipe(gpt_entrant *entrant, problem *what)
+{
+    muonium_options options;
+    if (muonium_options_init(&options, entrant->recipe) != MUONIUM_OK) {
+        return problem_set(what, "%s", muonium_last_error());
+    }
+    entrant->lr = options.lr;
+    entrant->momentum = options.fraction < 1 ? options.ef_decay : options.momentum;
+    return true;
+}
+
+static bool fill(gpt_entrant *entrant, size_t width, problem *what)
+{
+    for (size_t i = 0; i < sizeof tuned / sizeof tuned[0]; i++) {
+        if (strcmp(tuned[i].recipe, entrant->recipe) == 0) {
+            *entrant = tuned[i];
+            /* Wider models take smaller steps. */
+            entrant->lr *= fmin(1, (double)TUNED_WIDTH / (double)width);
+            return true;
+        }
+    }
+    return fill_from_recipe(entrant, what);
+}
+
+bool gpt_parse_runs(const char *text, gpt_settings *settings, problem *what)
+{
+    settings->runs = 0;
+    for (const char *next = text; next != NULL; settings->runs++) {
+        char name[GPT_RECIPE_SIZE];
+        next = next_part(next, name, sizeof name);
+        if (!is_optimizer(name, what)) {
+            return false;
+        }
+        for (size_t i = 0; i < settings->runs; i++) {
+            if (strcmp(settings->entrants[i].recipe, name) == 0) {
+                return problem_set(what, "'%s' has %s twice: name each optimizer once", text, name);
+            }
+        }
+        if (settings->runs == GPT_RUNS_MOST) {
+            return problem_set(what, "'%s' has more than %d optimizers", text, GPT_RUNS_MOST);
+        }
+        gpt_entrant *entrant = &settings->entrants[settings->runs];
+        memcpy(entrant->recipe, name, sizeof name);
+        if (!fill(entrant, settings->shape.width, what)) {
+            return false;
+        }
     }
     return true;
 }
 
-/* ---- one number for each optimizer ---- */
-
-bool gpt_parse_each(const char *text, const char *name, double most, const gpt_settings *settings,
-                    double values[GPT_KINDS], problem *what)
+/* Set a field, at `offset`, of every entrant to a number above 0 and at most `most`. `name` is
+ * what messages call the number. */
+static bool parse_each(const char *text, const char *name, double most, size_t offset,
+                       gpt_settings *settings, problem *what)
 {
     const char *next = text;
-    for (int kind = 0; kind < GPT_KINDS; kind++) {
-        if (!settings->with[kind]) {
-            continue;
-        }
+    for (size_t i = 0; i < settings->runs; i++) {
+        gpt_entrant *entrant = &settings->entrants[i];
         if (next == NULL) {
-            return problem_set(what,
-                               "'%s' is one %s for two optimizers: give AdamW's, a comma, and "
-                               "Muon's",
-                               text, name);
+            return problem_set(what, "'%s' has no %s for %s: give %zu numbers with commas between",
+                               text, name, gpt_label(entrant), settings->runs);
         }
         char number[64];
-        const size_t length = strcspn(next, ",");
-        snprintf(number, sizeof number, "%.*s", (int)(length < 64 ? length : 64), next);
         double value;
-        if (length >= sizeof number || !parse_number(number, &value) ||
+        next = next_part(next, number, sizeof number);
+        if (strlen(number) + 1 >= sizeof number || !parse_number(number, &value) ||
             !(value > 0 && value <= most)) {
             return problem_set(what, "'%s' is not a %s: use a number above 0, at most %g", number,
                                name, most);
         }
-        values[kind] = value;
-        next = next[length] == ',' ? next + length + 1 : NULL;
+        *(double *)((char *)entrant + offset) = value;
     }
     return next == NULL ||
            problem_set(what, "'%s' has more numbers than there are optimizers", text);
+}
+
+bool gpt_parse_rates(const char *text, gpt_settings *settings, problem *what)
+{
+    return parse_each(text, "learning rate", 1000, offsetof(gpt_entrant, lr), settings, what);
+}
+
+bool gpt_parse_momenta(const char *text, gpt_settings *settings, problem *what)
+{
+    return parse_each(text, "momentum", 0.9999, offsetof(gpt_entrant, momentum), settings, what);
 }
 
 /* ---- memory ---- */

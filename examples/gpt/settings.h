@@ -9,14 +9,18 @@
 /* The sizes that have a name, from 0; NULL past the last. */
 const char *gpt_size_name(int index);
 
-/* Set shape (but for the vocabulary), sequences, and learning rates and momenta that suit
- * them from a name, or from LAYERSxWIDTH or LAYERSxWIDTHxCONTEXT as "6x384x256". */
+/* Set shape (but for the vocabulary) and sequences from a name, or from LAYERSxWIDTH or
+ * LAYERSxWIDTHxCONTEXT as "6x384x256". */
 bool gpt_parse_size(const char *text, gpt_settings *settings, problem *what);
 
-/* Set values[kind] of the chosen optimizers: as many numbers as there are optimizers,
- * separated by commas, above 0 and at most `most`. `name` is what messages call one. */
-bool gpt_parse_each(const char *text, const char *name, double most, const gpt_settings *settings,
-                    double values[GPT_KINDS], problem *what);
+/* Set the runs from names separated by commas: adamw and recipes of the library. Learning rates
+ * and momenta become those that were swept, or else those of the recipe; the size must be set. */
+bool gpt_parse_runs(const char *text, gpt_settings *settings, problem *what);
+
+/* Set the learning rate or the momentum of every run: as many numbers as there are runs, separated
+ * by commas. */
+bool gpt_parse_rates(const char *text, gpt_settings *settings, problem *what);
+bool gpt_parse_momenta(const char *text, gpt_settings *settings, problem *what);
 
 /* Whether this machine has the memory that a training takes. */
 bool gpt_check_memory(const gpt_settings *settings, problem *what);

@@ -6,6 +6,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include "base/base.h"
@@ -16,7 +17,12 @@ enum {
     WARM_UP = 20            /* steps; a tenth of a shorter run */
 };
 
-const char *const gpt_kind_names[GPT_KINDS] = {[GPT_ADAMW] = "AdamW", [GPT_MUON] = "Muon"};
+const char *gpt_label(const gpt_entrant *entrant)
+{
+    return strcmp(entrant->recipe, GPT_ADAMW) == 0   ? "AdamW"
+           : strcmp(entrant->recipe, "muonium") == 0 ? "Muon"
+                                                     : entrant->recipe;
+}
 
 static double now(void)
 {
@@ -27,26 +33,52 @@ static double now(void)
 
 /* ---- the optimizer ---- */
 
-/* The default recipe of Muonium: Muon for the matrices of the layers, AdamW for
- * embedding, norms and head, recognised by their names. For comparison, the same with
- * everything on AdamW. */
-static muonium_status make_optimizer(const gpt_settings *settings, gpt_kind kind,
-                                     muonium_optimizer **optimizer)
+/* The factor that `scale` puts on the update of a square matrix, in units of the factor that the
+ * default recipe puts on it. */
+static double relative_scale(muonium_scale scale, size_t width)
 {
-    muonium_options options;
-    muonium_status status = muonium_options_init(&options, NULL);
+    const double usual = 0.2 * sqrt((double)width);
+    return scale == MUONIUM_SCALE_MATCH_RMS_ADAMW ? 1
+           : scale == MUONIUM_SCALE_RSQRT_IN      ? 1 / sqrt((double)width) / usual
+                                                  : 1 / usual;
+}
+
+/* Muon for the matrices of the layers, AdamW for embedding, norms and head, recognised by their
+ * names: the routing, the AdamW and the weight decay of the default recipe in every run, so that
+ * recipes differ in what they do to matrices alone. What the learning rate of a recipe means
+ * depends on its scale; AdamW gets the rate that it would have in the default recipe. For
+ * comparison, the same with everything on AdamW. */
+static muonium_status make_optimizer(const gpt_settings *settings, const gpt_entrant *entrant,
+                                     gpt_run *run)
+{
+    const bool adamw = strcmp(entrant->recipe, GPT_ADAMW) == 0;
+    muonium_options options, usual;
+    muonium_status status = muonium_options_init(&usual, NULL);
+    if (status == MUONIUM_OK) {
+        status = muonium_options_init(&options, adamw ? NULL : entrant->recipe);
+    }
     if (status != MUONIUM_OK) {
         return status;
     }
-    options.lr = settings->lr[kind];
-    if (kind == GPT_ADAMW) {
-        options.route = MUONIUM_ROUTE_ADAM;
-        options.adam_beta1 = settings->momentum[kind];
-    } else {
-        options.momentum = settings->momentum[kind];
-        options.plan.form = settings->form;
+    options.lr = entrant->lr;
+    options.adam_lr_scale = relative_scale(options.scale, settings->shape.width);
+    options.adam_lr = usual.adam_lr;
+    options.weight_decay = options.hyperball ? 0 : usual.weight_decay;
+    options.adam_weight_decay = usual.adam_weight_decay;
+    options.adam = usual.adam;
+    options.adam_beta1 = adamw ? entrant->momentum : usual.adam_beta1;
+    options.adam_beta2 = usual.adam_beta2;
+    options.adam_eps = usual.adam_eps;
+    options.routing = usual.routing;
+    options.route = adamw ? MUONIUM_ROUTE_ADAM : MUONIUM_ROUTE_AUTO;
+    *(options.fraction < 1 ? &options.ef_decay : &options.momentum) = entrant->momentum;
+    if (settings->form != GPT_AS_RECIPE) {
+        options.plan.form = (muonium_form)settings->form;
     }
-    return muonium_create(&options, optimizer);
+    if (settings->precision != GPT_AS_RECIPE) {
+        options.plan.precision = (muonium_dtype)settings->precision;
+    }
+    return muonium_create(&options, &run->optimizer);
 }
 
 static muonium_status add_parameters(muonium_optimizer *optimizer, gpt_model *model)
@@ -79,14 +111,11 @@ double gpt_trainer_bytes(const gpt_settings *settings)
     /* Weights, gradients, and at most two arrays of optimizer state. */
     const double per_run = 4 * sizeof(float) * gpt_weight_count(settings->shape) +
                            sizeof(gpt_record) * (double)settings->steps;
-    double bytes = gpt_pass_bytes(settings->shape, settings->sequences, muonium_threads());
-    for (int kind = 0; kind < GPT_KINDS; kind++) {
-        bytes += settings->with[kind] ? per_run : 0;
-    }
-    return bytes;
+    return gpt_pass_bytes(settings->shape, settings->sequences, muonium_threads()) +
+           (double)settings->runs * per_run;
 }
 
-static muonium_status create_run(const gpt_settings *settings, gpt_kind kind, gpt_run *run)
+static muonium_status create_run(const gpt_settings *settings, size_t index, gpt_run *run)
 {
     run->history = calloc(settings->steps + 1, sizeof *run->history);
     if (run->history == NULL) {
@@ -95,7 +124,7 @@ static muonium_status create_run(const gpt_settings *settings, gpt_kind kind, gp
     run->history[0] = (gpt_record){.train_loss = NAN, .validation_loss = NAN};
     muonium_status status = gpt_model_create(settings->shape, settings->seed, &run->model);
     if (status == MUONIUM_OK) {
-        status = make_optimizer(settings, kind, &run->optimizer);
+        status = make_optimizer(settings, &settings->entrants[index], run);
     }
     return status == MUONIUM_OK ? add_parameters(run->optimizer, run->model) : status;
 }
@@ -111,10 +140,8 @@ muonium_status gpt_trainer_create(const gpt_settings *settings, const gpt_corpus
     if (status == MUONIUM_OK && (trainer->tokens == NULL || trainer->targets == NULL)) {
         status = mu_fail(MUONIUM_NO_MEMORY, "no memory for a batch of %zu tokens", batch);
     }
-    for (int kind = 0; kind < GPT_KINDS && status == MUONIUM_OK; kind++) {
-        if (settings->with[kind]) {
-            status = create_run(settings, (gpt_kind)kind, &trainer->runs[kind]);
-        }
+    for (size_t i = 0; i < settings->runs && status == MUONIUM_OK; i++) {
+        status = create_run(settings, i, &trainer->runs[i]);
     }
     if (status != MUONIUM_OK) {
         gpt_trainer_destroy(trainer);
@@ -124,8 +151,8 @@ muonium_status gpt_trainer_create(const gpt_settings *settings, const gpt_corpus
 
 void gpt_trainer_destroy(gpt_trainer *trainer)
 {
-    for (int kind = 0; kind < GPT_KINDS; kind++) {
-        gpt_run *run = &trainer->runs[kind];
+    for (size_t i = 0; i < trainer->settings.runs; i++) {
+        gpt_run *run = &trainer->runs[i];
         muonium_destroy(run->optimizer);
         gpt_model_destroy(run->model);
         free(run->history);
@@ -147,17 +174,17 @@ double gpt_schedule(const gpt_settings *settings, size_t step)
     return rising < falling ? rising : falling;
 }
 
-static muonium_status train_run(gpt_trainer *trainer, gpt_kind kind)
+static muonium_status train_run(gpt_trainer *trainer, size_t index)
 {
     const gpt_settings *settings = &trainer->settings;
-    gpt_run *run = &trainer->runs[kind];
+    gpt_run *run = &trainer->runs[index];
     const double start = now();
     double loss =
         gpt_loss(trainer->pass, run->model, settings->sequences, trainer->tokens, trainer->targets);
     gpt_backward(trainer->pass, run->model);
 
     const double before_optimizer = now();
-    const double lr = settings->lr[kind] * gpt_schedule(settings, trainer->step);
+    const double lr = settings->entrants[index].lr * gpt_schedule(settings, trainer->step);
     muonium_status status = muonium_set_lr(run->optimizer, NULL, lr);
     if (status == MUONIUM_OK) {
         status = muonium_step(run->optimizer);
@@ -175,16 +202,15 @@ static muonium_status train_run(gpt_trainer *trainer, gpt_kind kind)
     return status;
 }
 
-muonium_status gpt_trainer_step(gpt_trainer *trainer, gpt_kind *failed)
+muonium_status gpt_trainer_step(gpt_trainer *trainer, size_t *failed)
 {
     const gpt_settings *settings = &trainer->settings;
     gpt_corpus_draw(trainer->corpus, settings->seed, trainer->step, settings->sequences,
                     settings->shape.context, trainer->tokens, trainer->targets);
-    for (int kind = 0; kind < GPT_KINDS; kind++) {
-        muonium_status status =
-            settings->with[kind] ? train_run(trainer, (gpt_kind)kind) : MUONIUM_OK;
+    for (size_t i = 0; i < settings->runs; i++) {
+        muonium_status status = train_run(trainer, i);
         if (status != MUONIUM_OK) {
-            *failed = (gpt_kind)kind;
+            *failed = i;
             return status;
         }
     }
@@ -199,41 +225,31 @@ static bool is_due(const gpt_trainer *trainer)
     return trainer->step % interval == 0 || trainer->step == steps;
 }
 
-/* All runs are evaluated together, so the history of any tells when. */
-static const gpt_record *any_history(const gpt_trainer *trainer)
-{
-    return trainer->runs[trainer->settings.with[GPT_ADAMW] ? GPT_ADAMW : GPT_MUON].history;
-}
-
 bool gpt_trainer_evaluate(gpt_trainer *trainer)
 {
     const gpt_settings *settings = &trainer->settings;
-    if (!is_due(trainer) || !isnan(any_history(trainer)[trainer->step].validation_loss)) {
+    /* All runs are evaluated together, so the history of the first tells when. */
+    if (!is_due(trainer) || !isnan(trainer->runs[0].history[trainer->step].validation_loss)) {
         return false;
     }
-    double sum[GPT_KINDS] = {0};
+    double sum[GPT_RUNS_MOST] = {0};
     for (size_t i = 0; i < VALIDATION_BATCHES; i++) {
         gpt_corpus_validation(trainer->corpus, i, VALIDATION_BATCHES, settings->sequences,
                               settings->shape.context, trainer->tokens, trainer->targets);
-        for (int kind = 0; kind < GPT_KINDS; kind++) {
-            if (settings->with[kind]) {
-                sum[kind] += gpt_loss(trainer->pass, trainer->runs[kind].model, settings->sequences,
-                                      trainer->tokens, trainer->targets);
-            }
+        for (size_t r = 0; r < settings->runs; r++) {
+            sum[r] += gpt_loss(trainer->pass, trainer->runs[r].model, settings->sequences,
+                               trainer->tokens, trainer->targets);
         }
     }
-    for (int kind = 0; kind < GPT_KINDS; kind++) {
-        if (settings->with[kind]) {
-            trainer->runs[kind].history[trainer->step].validation_loss =
-                sum[kind] / VALIDATION_BATCHES;
-        }
+    for (size_t r = 0; r < settings->runs; r++) {
+        trainer->runs[r].history[trainer->step].validation_loss = sum[r] / VALIDATION_BATCHES;
     }
     return true;
 }
 
 size_t gpt_trainer_last_evaluated(const gpt_trainer *trainer)
 {
-    const gpt_record *history = any_history(trainer);
+    const gpt_record *history = trainer->runs[0].history;
     size_t step = trainer->step;
     while (step > 0 && isnan(history[step].validation_loss)) {
         step--;

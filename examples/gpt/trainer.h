@@ -8,9 +8,19 @@
 #include "corpus.h"
 #include "model.h"
 
-typedef enum gpt_kind { GPT_ADAMW, GPT_MUON, GPT_KINDS } gpt_kind;
+enum { GPT_RUNS_MOST = 8, GPT_RECIPE_SIZE = 32 };
 
-extern const char *const gpt_kind_names[GPT_KINDS]; /* "AdamW", "Muon" */
+#define GPT_ADAMW "adamw" /* AdamW for all parameters, beside the names of recipes */
+
+/* An optimizer that takes part. */
+typedef struct gpt_entrant {
+    char recipe[GPT_RECIPE_SIZE]; /* GPT_ADAMW or a recipe of the library */
+    double lr;
+    double momentum; /* AdamW: beta1; recipes that apply a fraction: ef_decay */
+} gpt_entrant;
+
+/* What people read: "AdamW", "Muon" for the default recipe, else the name of the recipe. */
+const char *gpt_label(const gpt_entrant *entrant);
 
 /* All that decides what a training computes. */
 typedef struct gpt_settings {
@@ -18,11 +28,13 @@ typedef struct gpt_settings {
     size_t sequences;
     size_t steps;
     uint64_t seed;
-    bool with[GPT_KINDS]; /* at least one */
-    double lr[GPT_KINDS];
-    double momentum[GPT_KINDS]; /* AdamW: beta1 */
-    muonium_form form;          /* of Muon's orthogonalisation */
+    size_t runs; /* 1 to GPT_RUNS_MOST, with different recipes */
+    gpt_entrant entrants[GPT_RUNS_MOST];
+    int form;      /* a muonium_form for Muon's orthogonalisation, or GPT_AS_RECIPE */
+    int precision; /* a muonium_dtype for the same, or GPT_AS_RECIPE */
 } gpt_settings;
+
+#define GPT_AS_RECIPE (-1)
 
 /* Where a run stood after some number of steps. */
 typedef struct gpt_record {
@@ -44,7 +56,7 @@ typedef struct gpt_trainer {
     gpt_pass *pass;
     unsigned char *tokens, *targets; /* of a batch */
     size_t step;                     /* steps taken */
-    gpt_run runs[GPT_KINDS];         /* those with settings.with */
+    gpt_run runs[GPT_RUNS_MOST];     /* settings.runs of them */
 } gpt_trainer;
 
 /* The memory that a training takes, about, in bytes. */
@@ -56,7 +68,7 @@ muonium_status gpt_trainer_create(const gpt_settings *settings, const gpt_corpus
 void gpt_trainer_destroy(gpt_trainer *trainer);
 
 /* One step of every run. On failure, which the last error explains, `failed` is the run. */
-muonium_status gpt_trainer_step(gpt_trainer *trainer, gpt_kind *failed);
+muonium_status gpt_trainer_step(gpt_trainer *trainer, size_t *failed);
 
 /* Evaluate the runs if they are to be evaluated after this number of steps and have not
  * been; whether that was so. */

@@ -236,13 +236,41 @@ def test_figures_of_the_demo_agree():
     # The sweep may be of another version: a unit of the second decimal.
     with open(SOURCE / "examples/gpt/sweep.csv", newline="") as file:
         for row in csv.DictReader(file):
-            name = {"adamw": "AdamW", "muon": "Muon"}[row["optimizer"]]
-            if (row["lr"], row["momentum"], row["seed"]) == (
+            name = {"adamw": "AdamW", "muonium": "Muon"}.get(row["optimizer"])
+            if name and (row["lr"], row["momentum"], row["seed"]) == (
                     {"AdamW": "0.003", "Muon": "0.03"}[name], "0.8", "1"):
                 assert float(row["final_validation_loss"]) == pytest.approx(losses[name], abs=0.01)
     low, high = re.search(r"loss between (\S+) and (\S+) after 200 steps",
                           (SOURCE / "docs/direct.md").read_text("utf-8")).groups()
     assert float(low) <= losses["Muon"] <= float(high)
+
+
+def test_figures_of_the_comparison_agree():
+    readme = (SOURCE / "examples/gpt/README.md").read_text("utf-8")
+    runs = {run["optimizer"]: run for run in json.loads((SOURCE / "examples/gpt/compare.json").read_text())["runs"]}
+    whole = 200 * runs["AdamW"]["seconds_per_step"]
+    for name, run in runs.items():
+        cells = re.search(rf"^\| `?{ {'Muon': 'muonium'}.get(name, name) }`? \| (\S+) \| (\S+) \| (\S+)", readme, re.M).groups()
+        reached = run["steps_to_adamw_final_loss"]
+        assert cells == (f"{run['final_validation_loss']:.2f}", str(reached or "never"),
+                         f"{100 * run['seconds_to_adamw_final_loss'] / whole:.0f}" if reached else "–"), name
+    labels = re.findall(r">([12]\.\d\d)<", (SOURCE / "docs/demo-recipes.svg").read_text("utf-8"))
+    assert labels == [f"{run['final_validation_loss']:.2f}" for run in runs.values()]
+
+
+def test_precisions_train_alike():
+    """The page's means; none is off those of f32 by as much as seeds are."""
+    readme = (SOURCE / "examples/gpt/README.md").read_text("utf-8")
+    losses = {}
+    with open(SOURCE / "examples/gpt/precisions.csv", newline="") as file:
+        for row in csv.DictReader(file):
+            losses.setdefault(row["precision"], []).append(float(row["final_validation_loss"]))
+    assert set(losses) == {"f32", "fixed23", "fixed15", "bf16"}
+    means = {name: sum(values) / len(values) for name, values in losses.items()}
+    said = re.search(r"is (\S+) in f32, (\S+) in `fixed23`, (\S+) in `fixed15` and\s(\S+) in bf16", readme).groups()
+    assert list(said) == [f"{means[name]:.3f}" for name in ("f32", "fixed23", "fixed15", "bf16")]
+    noise = max(max(values) - min(values) for values in losses.values())
+    assert all(len(values) == 3 and abs(means[name] - means["f32"]) < noise for name, values in losses.items())
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda p: str(p.relative_to(SOURCE)))

@@ -21,7 +21,15 @@ from muonium_command import MUONIUM, run
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 
+HEADER = (SOURCE / "include/muonium.h").read_text("utf-8")
+
 TINY = ["demo", "--size", "tiny", "--sample", "20"]
+
+LABELS = {"adamw": "AdamW", "muonium": "Muon"}  # others are their recipe
+
+
+def label(name):
+    return LABELS.get(name, name)
 
 
 def losses(path):
@@ -42,9 +50,11 @@ def test_table_samples_and_files(tmp_path):
         "29,664 weights", "5 steps of 4 x 32 characters", "final validation loss",
         "steps to AdamW's final loss", "seconds to AdamW's final loss", "of which the optimizer",
         "Written by the model trained with AdamW", "Written by the model trained with Muon",
-        "demo.svg",
+        "demo.svg", "Kernels: ", "Muon: f32, direct form.",
     ]:
         assert part in out
+    for line in out.splitlines()[-3:]:
+        assert line.split("(")[0].strip() in HEADER
     assert sorted(os.listdir(tmp_path)) == ["demo.svg", "losses.csv"]
     rows = losses(tmp_path / "losses.csv")
     assert [row[:2] for row in rows] == [(o, s) for o in ("AdamW", "Muon") for s in range(6)]
@@ -70,6 +80,27 @@ def test_one_optimizer(tmp_path, optimizer, name):
     assert alone == [row for row in together if row[0] == name]
 
 
+def test_comparing_recipes(tmp_path):
+    """A run is the same whatever runs beside it; the fastest is named."""
+    names = ["dion2", "adamw", "muonh", "muonium", "nanochat", "moonlight", "adamuon"]
+    out, _ = run(*TINY, "--steps", 20, "--compare", ",".join(names), "--csv", "l.csv", cwd=tmp_path)
+    together = losses(tmp_path / "l.csv")
+    assert [o for o, step, *_ in together if step == 0] == [label(name) for name in names]
+    assert "reached AdamW's final loss after" in out
+    svg = (tmp_path / "demo.svg").read_text("utf-8")
+    assert all(f">{label(name)}<" in svg for name in names)
+    for name in ("dion2", "muonium"):
+        run(*TINY, "--steps", 20, "--compare", name, "--csv", "l.csv", cwd=tmp_path)
+        assert losses(tmp_path / "l.csv") == [row for row in together if row[0] == label(name)]
+
+
+@pytest.mark.parametrize("precision", ["fixed23", "bf16"])
+def test_precision(tmp_path, precision):
+    out, _ = run(*TINY, "--steps", 3, "--json", "--precision", precision, cwd=tmp_path)
+    adamw, muon = json.loads(out)["runs"]
+    assert muon["precision"] == precision and "precision" not in adamw
+
+
 def test_json(tmp_path):
     out, _ = run(*TINY, "--steps", 20, "--json", "--seed", 7, cwd=tmp_path)
     result = json.loads(out)
@@ -83,9 +114,11 @@ def test_json(tmp_path):
 def test_defaults_are_the_best_of_the_sweep(tmp_path):
     with open(SOURCE / "examples/gpt/sweep.csv", newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["seed"] == "1"]
-    out, _ = run("demo", "--steps", 1, "--sample", 0, "--json", cwd=tmp_path)
+    swept = ",".join(sorted({row["optimizer"] for row in rows}))
+    out, _ = run("demo", "--steps", 1, "--sample", 0, "--json", "--compare", swept, cwd=tmp_path)
+    assert swept == "adamw,dion2,muonium,nanochat"
     for trained in json.loads(out)["runs"]:
-        tried = [row for row in rows if row["optimizer"] == trained["optimizer"].lower()]
+        tried = [row for row in rows if label(row["optimizer"]) == trained["optimizer"]]
         best = min(tried, key=lambda row: float(row["final_validation_loss"]))
         assert (trained["lr"], trained["momentum"]) == (float(best["lr"]), float(best["momentum"]))
 
@@ -139,7 +172,14 @@ def test_learning_rates_and_sizes(tmp_path):
         (["--size", "4x100"], 2, "the width is 100: use a multiple of 32"),
         (["--size", "0x32"], 2, "the number of layers is 0"),
         (["--size", "1000x1048576"], 1, "of memory, and"),
-        (["--lr", "0.1"], 2, "one learning rate for two optimizers"),
+        (["--lr", "0.1"], 2, "'0.1' has no learning rate for Muon: give 2 numbers with commas between"),
+        (["--compare", "muonium,sgd"], 2, "'sgd' is not an optimizer: use adamw, muonium, "),
+        (["--compare", "timm,adamw,timm"], 2, "has timm twice"),
+        (["--compare", "timm,"], 2, "'' is not an optimizer"),
+        (["--compare", "timm", "--optimizer", "muon"], 2, "--optimizer has no effect with --compare"),
+        (["--compare", "optax"], 1, "the recipe optax has no default"),
+        (["--precision", "f8"], 2, "f8"),
+        (["--resume", "x", "--compare", "timm"], 2, "--compare"),
         (["--lr", "0.1,0.1,0.1"], 2, "more numbers than"),
         (["--lr", "-1,1"], 2, "'-1' is not a learning rate"),
         (["--momentum", "0.9,1"], 2, "'1' is not a momentum"),
@@ -187,9 +227,9 @@ def interrupt(arguments, directory, by=signal.SIGINT, after_line="     "):
     return process.returncode, error
 
 
-@pytest.mark.parametrize("optimizer", ["both", "muon"])
-def test_resuming_equals_not_stopping(tmp_path, optimizer):
-    arguments = [*TINY, "--steps", 400, "--optimizer", optimizer, "--csv", "l.csv"]
+@pytest.mark.parametrize("chosen", [["--optimizer", "both"], ["--compare", "dion2,muonh,timm"]])
+def test_resuming_equals_not_stopping(tmp_path, chosen):
+    arguments = [*TINY, "--steps", 400, *chosen, "--csv", "l.csv"]
     whole = tmp_path / "whole"
     whole.mkdir()
     expected, _ = run(*arguments, cwd=whole)
