@@ -386,7 +386,8 @@ muonium_status gpt_report_sample(FILE *out, gpt_trainer *trainer, size_t run, si
 
 void gpt_report_adoption(FILE *out)
 {
-    fputs("\nIn your own trainer:\n\n"
+    fputc('\n', out);
+    fputs("In your own trainer:\n\n"
           "    muonium_create(NULL, &optimizer);           /* the default recipe */\n"
           "    muonium_add(optimizer, &tensor, NULL);      /* every parameter and its gradient */\n"
           "    muonium_step(optimizer);                    /* after every backward pass */\n",
