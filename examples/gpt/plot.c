@@ -69,8 +69,10 @@ static void label_curves(const svg_panel *panel, const gpt_trainer *trainer)
         }
         order[place] = i;
     }
-    /* Push both of a pair by half of what is missing until no pair touches. */
+    /* Push both of a pair by half of what is missing until no pair touches, above the axis. */
+    const double lowest = panel->top + panel->height - 18;
     for (size_t round = 0; round < 100; round++) {
+        y[order[runs - 1]] = fmin(y[order[runs - 1]], lowest);
         for (size_t k = 1; k < runs; k++) {
             const double missing = APART - (y[order[k]] - y[order[k - 1]]);
             if (missing > 0) {
