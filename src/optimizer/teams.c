@@ -38,7 +38,7 @@ static double matrix_cost(const mu_class *c)
 static double efficiency(const mu_class *c, double workers, unsigned width)
 {
     const double dividing = 0.97;
-    size_t block = mu_shared_block(c->m);
+    size_t block = mu_plan_shared_block(c->m);
     double blocks = (double)((c->m + block - 1) / block), tasks = blocks * (blocks + 1) / 2;
     return width < 2 ? 1 : dividing / (1 + 0.5 * (workers > 1 ? workers : 0) / tasks);
 }

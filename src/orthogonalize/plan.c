@@ -298,3 +298,8 @@ muonium_status muonium_plan_describe_sized(const muonium_plan *plan, muonium_pla
     mu_sized_write(info, size, &made, sizeof made);
     return MUONIUM_OK;
 }
+
+size_t mu_plan_shared_block(size_t m)
+{
+    return mu_shared_block(m);
+}

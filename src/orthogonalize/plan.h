@@ -9,11 +9,12 @@
 #define MU_PLAN_H
 
 #include "coefficients/direct.h"
-#include "matmul/matmul.h"
 #include "orthogonalize/survey.h"
 
 enum { MU_ROWS_PER_TASK = 16 }; /* of a pass over a matrix that workers share */
 
+typedef struct mu_kernel mu_kernel;
+typedef struct mu_int8_kernel mu_int8_kernel;
 typedef struct mu_run mu_run;
 typedef struct mu_form mu_form;
 typedef struct mu_normalization mu_normalization;
@@ -99,21 +100,6 @@ static inline mu_block mu_block_at(const mu_oriented *matrix, size_t row, size_t
     return block;
 }
 
-/* The matrix as an operand with factor 1, and the matrix of an operand. */
-static inline mu_operand mu_operand_at(const mu_oriented *matrix)
-{
-    mu_operand operand = {
-        matrix->data, matrix->dtype, matrix->row_stride, matrix->col_stride, 1, NULL, 0, 0};
-    return operand;
-}
-
-static inline mu_oriented mu_matrix_of(const mu_operand *operand)
-{
-    mu_oriented matrix = {(char *)(uintptr_t)operand->data, operand->dtype, operand->row_stride,
-                          operand->col_stride};
-    return matrix;
-}
-
 /* forms.c: fail, with the reason, if normalisation, coefficients and form do not go together, or
  * if one of them is unknown. */
 muonium_status mu_check_methods(const muonium_plan_options *options);
@@ -134,6 +120,9 @@ void mu_choose_restarts(const double (*table)[3], int steps, double unit, bool *
  * of this one. NULL: on this one. */
 muonium_status mu_plan_create_for(const char *instruction_set, muonium_shape shape,
                                   const muonium_plan_options *options, muonium_plan **plan);
+
+/* plan.c: rows and columns of the blocks into which several workers divide an m x m product. */
+size_t mu_plan_shared_block(size_t m);
 
 /* plan.c: the same plan in its safest form, for a matrix on which it has diverged: full
  * precision, standard form, singular values of at most 1 to begin with, and careful. Its

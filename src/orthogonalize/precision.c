@@ -1,6 +1,7 @@
 /*
  * precision.c: the table of precisions.
  */
+#include "matmul/matmul.h"
 #include "orthogonalize/plan.h"
 
 static const mu_precision precisions[] = {

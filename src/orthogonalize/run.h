@@ -13,8 +13,24 @@
 #ifndef MU_RUN_H
 #define MU_RUN_H
 
+#include "matmul/matmul.h"
 #include "orthogonalize/across.h"
 #include "orthogonalize/plan.h"
+
+/* The matrix as an operand with factor 1, and the matrix of an operand. */
+static inline mu_operand mu_operand_at(const mu_oriented *matrix)
+{
+    mu_operand operand = {
+        matrix->data, matrix->dtype, matrix->row_stride, matrix->col_stride, 1, NULL, 0, 0};
+    return operand;
+}
+
+static inline mu_oriented mu_matrix_of(const mu_operand *operand)
+{
+    mu_oriented matrix = {(char *)(uintptr_t)operand->data, operand->dtype, operand->row_stride,
+                          operand->col_stride};
+    return matrix;
+}
 
 enum {
     MU_MAX_SQUARES = MU_MAX_PRODUCTS + 4, /* of the direct form */

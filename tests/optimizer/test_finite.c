@@ -184,6 +184,9 @@ static void direct_sets_give_finite_results(void **state)
             muonium_plan_options options =
                 options_for(-1, 5, (muonium_dtype)precision, MUONIUM_FORM_DIRECT);
             options.direct_set = muonium_direct_set_name(set);
+            if (precision == MUONIUM_FIXED15 && strcmp(options.direct_set, "S12") == 0) {
+                continue; /* refused: test_direct */
+            }
             try_shapes(&all, &options, &rng);
         }
     }
