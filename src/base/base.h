@@ -382,6 +382,8 @@ const char *mu_cpu_override(void);
  * obeyed. */
 muonium_status mu_cpu_choose(void);
 
+enum { MU_CPU_REASON_SIZE = 160 }; /* of the text that tells why kernels were chosen */
+
 /* Once that has succeeded: these features, the most capable instruction set in use, and why. */
 mu_features mu_cpu_usable(void);
 const char *mu_cpu_isa(void);

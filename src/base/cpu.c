@@ -257,7 +257,7 @@ const mu_instruction_set *mu_instruction_set_at(size_t index)
 static struct {
     mu_features usable;
     const char *isa;
-    char reason[160];
+    char reason[MU_CPU_REASON_SIZE];
     char problem[640];
 } choice;
 

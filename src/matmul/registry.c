@@ -50,7 +50,7 @@ double mu_kernel_burst(const mu_kernel *kernel, size_t rounds)
  * clock. */
 static struct {
     const mu_kernel *kernel; /* what multiplies bf16 */
-    char reason[96];
+    char reason[MU_CPU_REASON_SIZE];
 } half_choice;
 
 static pthread_once_t half_choice_made = PTHREAD_ONCE_INIT;

@@ -362,7 +362,7 @@ static void features_are_words(void **state)
     const mu_cpu *cpu = mu_cpu_detect();
     assert_true(strspn(cpu->features, "abcdefghijklmnopqrstuvwxyz0123456789_. ") ==
                 strlen(cpu->features));
-    assert_true(cpu->refused[0] == '\0' || !mu_includes(cpu->has, MU_CPU_AMX_TILE));
+    assert_true(cpu->refused[0] == '\0' || strstr(cpu->features, "amx_tile") == NULL);
 }
 
 static bool has_feature(const char *features, const char *name)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import package  # noqa: F401, finds the library
+import torch_isa
 
 import muonium  # noqa: E402
 
@@ -149,6 +150,7 @@ def test_checkpoints_name_the_precision(precision, tmp_path):
 
 @pytest.mark.parametrize("precision", ["fixed23", "fixed15", "auto"])
 def test_torch_gives_the_same_bits(precision):
+    torch_isa.prepare()
     torch = pytest.importorskip("torch")
     import muonium.torch
     gradients = np.random.default_rng(8).standard_normal((3, 40, 56)).astype(np.float32)

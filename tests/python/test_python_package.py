@@ -77,7 +77,7 @@ def test_metadata():
     assert project["urls"] and all(u.startswith("https://") for u in project["urls"].values())
     assert (ROOT / project["readme"]).is_file() and project["license"] == "MIT"
     for extra in project["optional-dependencies"]:
-        assert f"muonium[{extra}]" in PAGE
+        assert f'pip install ".[{extra}]"' in PAGE
 
 
 def test_links_of_the_page_work_anywhere():
@@ -93,6 +93,9 @@ def test_programs_of_the_page_run(program):
     for package in ("numpy", "torch"):
         if f"import {package}" in program:
             pytest.importorskip(package)
+    if "muonium.optax" in program:  # make compare runs it with the versions that it pins
+        pytest.importorskip("optax")
+        pytest.importorskip("jax")
     python(program)
 
 
