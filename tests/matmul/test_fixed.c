@@ -502,6 +502,10 @@ static void test_every_kernel_has_the_bits_of_the_portable_one(void **state)
 {
     (void)state;
     assert_string_equal(test_int8_at(0)->name, "portable_int8_4x8");
+    if (test_int8_at(1) == NULL) {
+        print_message("this CPU runs the portable kernel alone\n");
+        skip();
+    }
     test_rng rng = test_rng_start("bits");
     for (int digits = 2; digits <= 3; digits++) {
         for (size_t m = 1; m <= 70; m += 1 + m / 2) {
