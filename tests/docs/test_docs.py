@@ -210,8 +210,6 @@ def header_version():
     return re.search(r'MUONIUM_VERSION_STRING "([\d.]+)"', (SOURCE / "include/muonium.h").read_text())[1]
 
 
-@pytest.mark.xfail(strict=True, reason="not measured yet: make bench BENCH_FLAGS='--save --name NAME', "
-                   "tools/refresh-figures 'MACHINE=bench/results/NAME.json', then remove this mark")
 def test_results_that_are_cited_are_of_this_version():
     for name in ("README.md", "docs/performance.md"):
         cited = re.findall(r"\]\((?:\.\./)?(bench/results/\S+\.md)\)", (SOURCE / name).read_text("utf-8"))

@@ -20,6 +20,7 @@
 #define MR 6
 #define NV 2
 #define UNROLL MU_K_UNROLL
+#define CHAINS 10 /* with four operands they fit into 16 registers */
 #define NAME(f) f##_f32
 #include "matmul/kernels/kernel_template.h"
 MU_KERNEL(avx2_f32_6x16, avx2_f32)
@@ -34,6 +35,7 @@ MU_KERNEL(avx2_f32_6x16, avx2_f32)
 #define MR 6
 #define NV 2
 #define UNROLL MU_K_UNROLL
+#define CHAINS 10 /* with four operands they fit into 16 registers */
 #define NAME(f) f##_f64
 #include "matmul/kernels/kernel_template.h"
 MU_KERNEL(avx2_f64_6x8, avx2_f64)
