@@ -57,7 +57,8 @@ def weights_of(model):
 
 @pytest.mark.parametrize("bucket_bytes", [1, 5000, 1 << 30])
 @pytest.mark.parametrize("options", [{}, {"recipe": "moonlight", "precision": "f32"},
-                                     {"momentum_form": "ema_corrected", "state_dtype": "bf16"}])
+                                     {"momentum_form": "ema_corrected", "state_dtype": "bf16"},
+                                     {"recipe": "muonium", "state_dtype": "int8"}])
 def test_it_is_muon(options, bucket_bytes):
     model, plain = net(), net()
     optimizer = offload(model, bucket_bytes=bucket_bytes, **options)
